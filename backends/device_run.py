@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from backends.kernel import KernelInfo
 from fusion.errors import TargetError
 from fusion.signature import TensorSpec
 
@@ -65,6 +66,61 @@ class DeviceRun:
     outputs: tuple[RunResult, ...]
 
 
+@dataclass(frozen=True)
+class DeviceWork:
+    """What one call of a kernel takes on a device, by its code and published figures: nothing was run.
+
+    Attributes:
+        device, arch: Whose.
+        launches: One after another.
+        blocks, threads: Of the largest grid, and of the largest block.
+        registers: Of a thread, the most of the launches; None where there is no machine code for the device.
+        shared_bytes: Of a block, likewise.
+        occupancy: The least share of the device's threads that its blocks fill, likewise.
+        l2_bytes: That go through L2, whatever the caches before it have.
+        thread_bytes: That threads ask for of shared and global memory, at most: lanes of one address each count.
+        roofline_us: The longest of the times that operations, memory and L2 take, on the multiprocessors that have a
+            block (Williams, Waterman, Patterson 2009); the start of a kernel comes on top.
+        bound: What sets it: "compute", "memory" or "L2".
+    """
+
+    device: str
+    arch: str
+    launches: int
+    blocks: int
+    threads: int
+    registers: int | None
+    shared_bytes: int | None
+    occupancy: float | None
+    l2_bytes: int
+    thread_bytes: int
+    roofline_us: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class DeviceFigures:
+    """What a data sheet says of a device.
+
+    Attributes:
+        name: Its maker's.
+        arch: What code for it is made for.
+        gflops: By the operands of products: "fp32", "tf32" and "bf16".
+        gbs: Of its memory, in 1e9 bytes per second.
+        memory_bytes: Of its memory.
+        start_us: What one kernel more takes: assumed, not published.
+        source: Where the figures are from.
+    """
+
+    name: str
+    arch: str
+    gflops: Mapping[str, float]
+    gbs: float
+    memory_bytes: int
+    start_us: float
+    source: str
+
+
 class DeviceExecutable(Protocol):
     """Code, weights and memory of a model on one device. Threads may run it at a time."""
 
@@ -95,6 +151,10 @@ class DeviceRuntime(Protocol):
         """Return the devices by names that targets know, or why there are none."""
         ...
 
+    def figures(self) -> Sequence[DeviceFigures]:
+        """Return those of the devices that are known by their data sheets, here or not."""
+        ...
+
     def target_of(self, ordinals: Sequence[int]) -> str:
         """Return the target of the devices of these numbers.
 
@@ -105,6 +165,14 @@ class DeviceRuntime(Protocol):
 
     def refusal(self, archs: Sequence[str], ordinal: int | None = None) -> TargetError | None:
         """Return why no device here, or not the one of this number, runs code for `archs`; None where one does."""
+        ...
+
+    def estimate(self, code: bytes, kernels: Mapping[str, KernelInfo]) -> Mapping[str, Sequence[DeviceWork]]:
+        """Return what kernels take on the devices whose figures are known; no device has to be there.
+
+        Raises:
+            ValueError: The code is damaged.
+        """
         ...
 
     def load(

@@ -284,7 +284,7 @@ def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specializat
     with taking_precedence():
         form = model.read(make, digest=uses_cache(ctx))
     if _log.isEnabledFor(logging.INFO):
-        _log.info("placement: %s", placement_of(form))
+        _log.info("placement: %s", placement_of(form, settings_of(ctx).generator))
     return form
 
 

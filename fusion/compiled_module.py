@@ -284,7 +284,7 @@ class CompiledModule:
         from fusion.report.placement import ModelPlacement, placement_of
 
         forms = self.specializations
-        return placement_of(forms[-1]) if forms else ModelPlacement()
+        return placement_of(forms[-1], self.settings.generator) if forms else ModelPlacement()
 
     @property
     def under_way(self) -> list[str]:

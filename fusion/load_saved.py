@@ -30,3 +30,13 @@ def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
     """
     check_flag("verify", verify)
     return restore(read_saved(Archive(as_path(path)), verify=verify))
+
+
+def load_to_explain(path: str | Path) -> CompiledModule:
+    """Return the module that was saved to `path`, also where it is for another machine: then it can be explained, and a
+    run raises the TargetError of `load`.
+
+    Raises:
+        SavedFileError, LimitError, NotInstalledError: As `load`.
+    """
+    return restore(read_saved(Archive(as_path(path)), to_explain=True))

@@ -7,7 +7,11 @@
     memory_gb = 16
     start_us = 4          # 0 if not given
 
-    [[link]]
+    [[device]]
+    name = "known"
+    figures = "sm_80"     # those of a data sheet that a backend knows, in place of all above
+
+    [[link]]              # for each two of them
     between = ["cpu", "gpu"]
     latency_us = 10
     gbs = 15.75
@@ -17,7 +21,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fusion.errors import OptionError
@@ -33,8 +39,11 @@ _DEVICE = ("name", "gflops", "gbs", "memory_gb")
 _LINK = ("between", "latency_us", "gbs")
 
 
-def read_devices(path: Path) -> Topology:
+def read_devices(path: Path, known: Mapping[str, Device] = MappingProxyType({})) -> Topology:
     """Return the devices of a file, in its order.
+
+    Args:
+        known: Devices whose figures a file may name.
 
     Raises:
         OptionError: The file cannot be read, or says too little, something unknown, or something impossible.
@@ -47,7 +56,8 @@ def read_devices(path: Path) -> Topology:
         raise OptionError(f"{path} is no TOML", why=str(error)) from error
     table = _Table(path, "the file", data)
     table.check(("device",), ("link",))
-    devices = tuple(_device(_Table(path, f"device {index}", each)) for index, each in enumerate(table.tables("device")))
+    listed = enumerate(table.tables("device"))
+    devices = tuple(_device(_Table(path, f"device {index}", each), known) for index, each in listed)
     if not devices:
         raise table.error("it names no device", "write a [[device]] for each")
     names = [device.name for device in devices]
@@ -101,11 +111,22 @@ class _Table:
         return float(value)
 
 
-def _device(table: _Table) -> Device:
-    table.check(_DEVICE, ("start_us",))
+def _device(table: _Table, known: Mapping[str, Device]) -> Device:
+    figures = table.value("figures")
+    if figures is None:
+        table.check(_DEVICE, ("start_us",))
+    else:
+        table.check(("name", "figures"))
     name, speeds = table.value("name"), table.value("gflops")
     if not isinstance(name, str) or not name:
         raise table.error(f"its name is {name!r}", "a name is a text")
+    if figures is not None:
+        if not isinstance(figures, str) or figures not in known:
+            raise table.error(
+                f"there are no figures of {figures!r}",
+                f"name one of {', '.join(known)}, or write gflops, gbs and memory_gb" if known else "write gflops",
+            )
+        return replace(known[figures], name=name)
     if not isinstance(speeds, dict) or OTHER not in speeds:
         raise table.error("gflops names no speed for other work", f"write gflops = {{ {OTHER} = 1000 }}")
     return Device(

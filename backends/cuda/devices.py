@@ -39,6 +39,7 @@ class CudaDevice:
             conversion) beside the products: with it values of 128 numbers reach the 73% of an A100's rate that
             FlashAttention-2 publishes (Dao 2023, abstract).
         kernel_s: What one kernel more takes, in seconds: assumed, not measured.
+        memory_bytes: Of its memory; 80 GB in both data sheets.
     """
 
     name: str
@@ -60,6 +61,7 @@ class CudaDevice:
     schedulers: int = 4
     score_operations: int = 12
     kernel_s: float = 2e-6
+    memory_bytes: int = 80 * 10**9
 
     @property
     def clock_hz(self) -> float:
@@ -94,6 +96,12 @@ class CudaDevice:
     def occupancy(self, threads: int, registers: int, shared_bytes: int = 0) -> float:
         """Return the share of an SM's threads that such blocks fill: see `blocks_at_once`."""
         return self.blocks_at_once(threads, registers, shared_bytes) * (-(-threads // WARP)) * WARP / self.threads
+
+    def gflops(self, operands: str) -> float:
+        """Return the rate at which operands of this dtype are multiplied: those of tensor cores, or "" for float32's
+        own units."""
+        rates = {"float16": self.float16_gflops, "bfloat16": self.float16_gflops, "tfloat32": self.tfloat32_gflops}
+        return rates.get(operands, self.float32_gflops)
 
     def floor(self, flops: float, moved_bytes: int, gflops: float | None = None) -> Floor:
         """Return the least time of a kernel that does `flops` operations and moves so many bytes of memory: the roof of

@@ -102,6 +102,7 @@ def figures_of(found: FoundDevice) -> CudaDevice:
         l2_bytes=found.l2_bytes,
         shared_bytes=found.shared_bytes,
         block_shared_bytes=found.block_shared_bytes,
+        memory_bytes=found.memory,
         gbs=2 * found.memory_khz * found.bus_bits / 8 / 1e6 or base.gbs,
         float32_units=units,
         float32_gflops=2 * units * found.sms * clock / 1e9,

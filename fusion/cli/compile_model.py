@@ -55,9 +55,10 @@ def compile_model(options: argparse.Namespace) -> int:
     with progress(f"saving {output}"):
         opened.module.save(output)
     size = output.stat().st_size
-    threads = opened.module.settings.threads
+    settings = opened.module.settings
     how = "taken from the cache" if opened.cached else "compiled"
-    text = f"{output}: {size / 1e6:.1f} MB, {how} in {opened.seconds:.1f} s for {threads} threads"
+    machine = settings.device or f"{settings.threads} threads"
+    text = f"{output}: {size / 1e6:.1f} MB, {how} in {opened.seconds:.1f} s for {machine}"
     placement = opened.module.placement
     text += f"\nplacement: {placement}"
     data = {

@@ -8,7 +8,7 @@ import math
 import platform
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fusion
 from fusion.cli.exit_codes import INTERNAL, OK
@@ -16,6 +16,9 @@ from fusion.cli.options import add_json, add_verb
 from fusion.cli.output import show
 from fusion.cpus import allowed_cores, allowed_cpus, cpu_quota
 from fusion.errors import FusionError, NotInstalledError
+
+if TYPE_CHECKING:
+    from backends.device_run import DeviceFigures
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Versions known to work together; newer ffi releases crash in `tvm.ir.save_json` (design D2)."""
@@ -98,9 +101,17 @@ def _machine() -> list[Finding]:
 def _devices() -> list[Finding]:
     from backends.registry import device_runtimes
 
+    runtimes = device_runtimes().values()
     return [
-        Finding(name, value) for runtime in device_runtimes().values() for name, value in runtime.describe().items()
+        *(Finding(name, text) for runtime in runtimes for name, text in runtime.describe().items()),
+        *(Finding(f"figures {each.arch}", _figures(each)) for runtime in runtimes for each in runtime.figures()),
     ]
+
+
+def _figures(device: DeviceFigures) -> str:
+    rates = ", ".join(f"{name} {rate / 1e3:.1f}" for name, rate in device.gflops.items())
+    memory = f"{device.gbs:.0f} GB/s, {device.memory_bytes / 1e9:.0f} GB"
+    return f"{device.name}: {rates} TFLOP/s, {memory} ({device.source})"
 
 
 def _cpu_time() -> str:

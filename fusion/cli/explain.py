@@ -48,7 +48,7 @@ def explain(options: argparse.Namespace) -> int:
     from fusion.cli.feed import complete_inputs, random_values
     from fusion.report.explain import as_dict
 
-    module = open_module(options.model, options).module
+    module = open_module(options.model, options, to_explain=not options.profile).module
     if options.profile or (module.dynamic and shapes):
         # A module with open dimensions has nothing to explain before its first run.
         with random_values(module, given):

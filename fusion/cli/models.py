@@ -53,7 +53,9 @@ def is_relay(path: str) -> bool:
     return is_relay_file(path)
 
 
-def open_module(path: str, options: argparse.Namespace, *, alone: bool = True, whole: bool = False) -> Opened:
+def open_module(
+    path: str, options: argparse.Namespace, *, alone: bool = True, whole: bool = False, to_explain: bool = False
+) -> Opened:
     """Load the saved module at `path`, or compile the model there as `options` say.
 
     Args:
@@ -62,6 +64,7 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True, w
         alone: Whether the options are for `path` only. If not, a saved module leaves them to the other model, and so
             does one that is no Relay module with its parameters.
         whole: Whether a model that leaves dimensions open is compiled for all their sizes now, and not with a call.
+        to_explain: Whether a saved module may be for another machine.
 
     Raises:
         FusionError: It cannot be read or compiled, or an option has no use with a saved module.
@@ -74,7 +77,7 @@ def open_module(path: str, options: argparse.Namespace, *, alone: bool = True, w
         del given["params"]
     started, stages = time.perf_counter(), Stages()
     if is_saved(path):
-        module = _load(path, given if alone else {}, shapes)
+        module = _load(path, given if alone else {}, shapes, to_explain)
     else:
         dump = getattr(options, "dump", None)
         with _dumping(dump), stages.watch(), progress(f"compiling {path}", lambda: stages.now):
@@ -97,11 +100,16 @@ def _dumping(folder: str | None) -> AbstractContextManager[None]:
     return dump.watch()
 
 
-def _load(path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int | str, ...]]) -> CompiledModule:
+def _load(
+    path: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int | str, ...]], to_explain: bool
+) -> CompiledModule:
     for name in given:
         raise _useless(name, path)
     with progress(f"loading {path}"):
-        module = fusion.load(path)
+        # Here, not above: it imports what runs modules.
+        from fusion.load_saved import load_to_explain
+
+        module = load_to_explain(path) if to_explain else fusion.load(path)
     # A module that was saved with open dimensions takes the shapes of its random inputs.
     if len(known_shapes(shapes)) < len(shapes) or (shapes and not module.dynamic):
         raise _useless("shape", path)

@@ -47,14 +47,14 @@ def plan(options: argparse.Namespace) -> int:
     if len(options.devices) > 1 or _SET.match(options.devices[0]):
         return _plan_sets(options)
     # Here, not above: planning takes imports that no other verb needs.
-    from fusion.report.device_plan import placed_operators, plan_dict, plan_text
+    from fusion.report.device_plan import known_devices, placed_operators, plan_dict, plan_text
     from placement.choose import choose_plan, mix_requests
     from placement.devices_file import read_devices
     from placement.problem import LATENCY, THROUGHPUT, PlacementProblem
     from placement.tasks import tasks_of
 
-    topology = read_devices(Path(options.devices[0]))
-    forms = open_module(options.model, options).module.specializations
+    topology = read_devices(Path(options.devices[0]), known_devices(options.precision or "fp32"))
+    forms = open_module(options.model, options, to_explain=True).module.specializations
     if not forms:
         raise OptionError("the model has no sizes to plan with", hint="give the shapes of its inputs: --shape")
     problem = PlacementProblem(tasks_of(placed_operators(forms[0]), topology), topology)

@@ -15,6 +15,7 @@ from fusion.library import LoadedLibrary
 from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
 from fusion.module.fallback_program import FallbackProgram, register_fallbacks
+from fusion.module.foreign_program import ForeignProgram
 from fusion.module.graph_file import read_graph
 from fusion.module.manifest import (
     FORMAT,
@@ -31,7 +32,7 @@ from fusion.module.open_plan import OpenRunPlan
 from fusion.module.open_program import OpenProgram
 from fusion.module.plan import RunPlan
 from fusion.module.program import KernelProgram, Program
-from fusion.module.settings import Settings, check_runnable
+from fusion.module.settings import Settings, refusal
 from fusion.module.share_weights import share_weights
 from fusion.module.shared_library import load_library, temporary_folder
 from fusion.module.specialization import Code, Specialization
@@ -60,23 +61,29 @@ class Saved:
     forms: tuple[Specialization, ...]
 
 
-def read_saved(archive: Archive, *, verify: bool = True, share: bool = False) -> Saved:
+def read_saved(
+    archive: Archive, *, verify: bool = True, share: bool = False, to_explain: bool = False
+) -> Saved:
     """Return what is in `archive`, ready to run.
 
     Args:
         archive: What `fusion.module.save` wrote.
         verify: As for `load`.
         share: Whether its weights take the place of equal ones in this process.
+        to_explain: Whether it may be for another machine: then a run raises what `load` does.
 
     Raises:
         SavedFileError, TargetError: As `load` does.
     """
     manifest = _read_manifest(archive)
-    check_runnable(manifest.settings)
+    reason = refusal(manifest.settings)
+    if reason is not None and not to_explain:
+        raise reason
     for name, digest in manifest.checksums.items():
         if verify or not name.endswith(".safetensors"):
             archive.check(name, digest)
-    forms = tuple(_load_form(form, manifest, archive, share) for form in manifest.forms)
+    foreign = None if reason is None else ForeignProgram(reason)
+    forms = tuple(_load_form(form, manifest, archive, share, foreign) for form in manifest.forms)
     return Saved(manifest.inputs, manifest.outputs, manifest.settings, manifest.dynamic, forms)
 
 
@@ -108,13 +115,15 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
         )
 
 
-def _load_form(form: StoredForm, manifest: Manifest, archive: Archive, share: bool) -> Specialization:
+def _load_form(
+    form: StoredForm, manifest: Manifest, archive: Archive, share: bool, foreign: ForeignProgram | None
+) -> Specialization:
     subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
     code = _load_code(form, archive, share)
     return Specialization(
         inputs=form.inputs,
         outputs=form.outputs,
-        program=_load_program(form, code, subgraphs, manifest.settings, archive),
+        program=foreign or _load_program(form, code, subgraphs, manifest.settings, archive),
         code=code,
         kernels=form.kernels,
         fallbacks=form.fallbacks,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from backends.registry import device_runtime
 from fusion.errors import TargetError
 from fusion.module.cpu_features import host_architecture, host_system, missing_features, needed_features
+from fusion.options import GENERATOR
 
 if TYPE_CHECKING:
     from fusion.context import Context
@@ -37,6 +38,11 @@ class Settings:
     def kind(self) -> str:
         """The kind of the target."""
         return str(json.loads(self.target)["kind"])
+
+    @property
+    def generator(self) -> str:
+        """What placements call the kernels that are written for it."""
+        return self.kind if self.device else GENERATOR
 
 
 def settings_of(ctx: Context) -> Settings:
@@ -78,17 +84,6 @@ def _why_no_device(settings: Settings) -> TargetError | None:
     if error is None:
         return None
     return TargetError(error.what, where=f"a module for {settings.device}", why=error.why, hint=error.hint)
-
-
-def check_runnable(settings: Settings) -> None:
-    """Raise if this machine cannot run code made for `settings`.
-
-    Raises:
-        TargetError: What `refusal` returns.
-    """
-    reason = refusal(settings)
-    if reason is not None:
-        raise reason
 
 
 def system_of(settings: Settings) -> str:

@@ -6,15 +6,36 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from backends.kernel import KernelInfo
+from backends.registry import device_runtimes
 from fusion.errors import OptionError
 from fusion.model_graph import GraphCall, ModelGraph
 from fusion.module.specialization import Specialization
 from fusion.report.table import format_table
 from placement.choose import PlanChoice
-from placement.devices import Work
+from placement.devices import OTHER, Device, Work
 from placement.problem import LATENCY
 from placement.simulate import loads
 from placement.tasks import PlacedOperator
+
+
+def known_devices(precision: str) -> dict[str, Device]:
+    """Return the devices that files of devices may name by their architecture, by published figures.
+
+    Args:
+        precision: Of products, as of `fusion.compile`.
+    """
+    figures = [each for runtime in device_runtimes().values() for each in runtime.figures()]
+    return {
+        each.arch: Device(
+            each.name, _rates(each.gflops, precision), gbs=each.gbs, memory=each.memory_bytes, start_us=each.start_us
+        )
+        for each in figures
+    }
+
+
+def _rates(gflops: Mapping[str, float], precision: str) -> dict[str, float]:
+    products = gflops["bf16" if precision.startswith("bf16") else precision]
+    return {OTHER: gflops["fp32"], "matmul": products, "convolution": products}
 
 
 def placed_operators(form: Specialization) -> list[PlacedOperator]:

@@ -12,8 +12,10 @@ from backends.kernel import KernelInfo
 from backends.subgraphs import library_of
 from fusion.model_graph import ModelGraph
 from fusion.module.open_plan import OpenRunPlan
+from fusion.module.settings import Settings
 from fusion.module.specialization import Code, Specialization
 from fusion.options import GENERATOR
+from fusion.report.device_work import device_work, work_tables
 from fusion.report.placement import ModelPlacement, PlacedPart, placement_of
 from fusion.report.table import format_table, shorten
 from fusion.signature import FallbackNode, TensorSpec
@@ -43,7 +45,7 @@ def explain(module: CompiledModule) -> str:
         lines.append(f"compiled when it is called; forms so far: {len(module.specializations)}")
         lines += [f"  {line}" for line in module.under_way]
     for form in module.specializations:
-        lines += _explain_form(form, module.dynamic, settings.device)
+        lines += _explain_form(form, module.dynamic, settings)
     return "\n".join(lines)
 
 
@@ -79,7 +81,7 @@ def _shape(spec: TensorSpec) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in spec.declared) + "]"
 
 
-def _explain_form(form: Specialization, titled: bool, device: str) -> list[str]:
+def _explain_form(form: Specialization, titled: bool, settings: Settings) -> list[str]:
     lines = ["", f"for {_signature(form.inputs)}"] if titled else [""]
     if form.opened is not None:
         lines.append(_explain_sizes(form.opened))
@@ -91,7 +93,8 @@ def _explain_form(form: Specialization, titled: bool, device: str) -> list[str]:
         subgraphs = sum(not library_of(key) for key in form.subgraphs)
         lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {subgraphs} subgraphs"]
         lines += _explain_fallbacks(form.fallbacks)
-    lines += [] if device else _explain_placement(placement_of(form))
+    lines += work_tables(device_work(form, settings))
+    lines += [] if settings.device else _explain_placement(placement_of(form, settings.generator))
     lines += _explain_host(form.graph())
     lines += _explain_kept(form.graph())
     if form.notes:
@@ -198,11 +201,11 @@ def as_dict(module: CompiledModule) -> dict[str, Any]:
         "inputs": [dataclasses.asdict(spec) for spec in module.inputs],
         "outputs": [dataclasses.asdict(spec) for spec in module.outputs],
         "dynamic": module.dynamic,
-        "forms": [_form_as_dict(form) for form in module.specializations],
+        "forms": [_form_as_dict(form, module.settings) for form in module.specializations],
     }
 
 
-def _form_as_dict(form: Specialization) -> dict[str, Any]:
+def _form_as_dict(form: Specialization, settings: Settings) -> dict[str, Any]:
     calls = () if form.code is None else form.code.plan.calls
     counts = Counter(call.kernel for call in calls)
     return {
@@ -210,8 +213,11 @@ def _form_as_dict(form: Specialization) -> dict[str, Any]:
         "calls": dict(counts),
         "calls_in_branches": dict(Counter(call.kernel for call in calls if call.conditions)),
         "kernels": {name: dataclasses.asdict(info) for name, info in form.kernels.items()},
+        "devices": {
+            name: [dataclasses.asdict(work) for work in works] for name, works in device_work(form, settings).items()
+        },
         "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
-        "placement": dataclasses.asdict(placement_of(form)),
+        "placement": dataclasses.asdict(placement_of(form, settings.generator)),
         "saved": saved_by_kernel(form.graph()),
         "kept": [dataclasses.asdict(edge) for edge in form.graph().kept],
         "operators": [dataclasses.asdict(operator) for operator in form.graph().operators],

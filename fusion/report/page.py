@@ -13,12 +13,14 @@ from markupsafe import Markup
 import fusion
 from fusion.errors import OptionError
 from fusion.files import as_path
+from fusion.report.device_work import device_work
 from fusion.report.page_data import graph_columns
 from fusion.report.placement import placement_of
 from fusion.signature import TensorSpec, require_static
 
 if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule
+    from fusion.module.settings import Settings
     from fusion.module.specialization import Specialization
     from fusion.report.profile import Profile
 
@@ -28,9 +30,9 @@ _SCRIPTS = ("model.js", "layout.js", "draw.js", "panel.js", "main.js")
 def render_module(module: CompiledModule, title: str, profile: Profile | None = None) -> str:
     """Return the page of `module`; times are measured where `profile` is that of its form used last."""
     forms = module.specializations
-    data = [_form(form, profile if form is forms[-1] else None) for form in forms]
     settings = module.settings
-    subtitle = f"{settings.architecture}, {settings.threads} threads"
+    data = [_form(form, profile if form is forms[-1] else None, settings) for form in forms]
+    subtitle = settings.device or f"{settings.architecture}, {settings.threads} threads"
     return render_page(title, subtitle, data)
 
 
@@ -66,7 +68,7 @@ def write_html(path: str | Path, text: str) -> None:
         ) from error
 
 
-def _form(form: Specialization, profile: Profile | None) -> dict[str, Any]:
+def _form(form: Specialization, profile: Profile | None, settings: Settings) -> dict[str, Any]:
     label = ", ".join(_spec(spec) for spec in form.inputs)
     if form.opened is not None:
         times = f", times at {profile.sizes}" if profile is not None and profile.sizes else ""
@@ -74,9 +76,9 @@ def _form(form: Specialization, profile: Profile | None) -> dict[str, Any]:
     return {
         "label": label,
         "outputs": ", ".join(_spec(spec) for spec in form.outputs),
-        **graph_columns(form.graph(), form.kernels, profile),
+        **graph_columns(form.graph(), form.kernels, profile, device_work(form, settings), settings.generator),
         "fallbacks": [dataclasses.asdict(node) for node in form.fallbacks],
-        "placement": str(placement_of(form)),
+        "placement": str(placement_of(form, settings.generator)),
         "notes": list(form.notes),
     }
 

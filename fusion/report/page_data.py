@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from backends.device_run import DeviceWork
 from backends.kernel import KernelInfo
 from fusion.model_graph import GraphCall, ModelGraph, SourceOperator
+from fusion.options import GENERATOR
 from fusion.report.placement import backend_of
 from fusion.report.repeats import find_repeats
 
@@ -28,20 +31,31 @@ class _Texts:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-def graph_columns(graph: ModelGraph, kernels: Mapping[str, KernelInfo], profile: Profile | None = None) -> Columns:
+def graph_columns(
+    graph: ModelGraph,
+    kernels: Mapping[str, KernelInfo],
+    profile: Profile | None = None,
+    works: Mapping[str, Sequence[DeviceWork]] = MappingProxyType({}),
+    generator: str = GENERATOR,
+) -> Columns:
     """Return both sides of `graph`, its kernels and the edges between them.
 
     Texts are positions in "texts"; nodes and calls are positions in the columns of their side. Times are in
     microseconds: of one call, measured if `profile` is given.
+
+    Args:
+        works: What kernels take on devices, by published figures.
+        generator: As of `backend_of`.
     """
     texts = _Texts()
     counts = Counter(call.op for call in graph.calls if call.kind == "kernel")
     times = {} if profile is None else {time.kernel: time for time in profile.kernels}
     columns = {
         "before": _before(graph.operators, texts),
-        "after": _after(graph.calls, texts),
+        "after": _after(graph.calls, texts, generator),
         "kernels": {
             name: _kernel(kernels.get(name), count, graph.loops.get(name, ()), times.get(name))
+            | {"devices": [dataclasses.asdict(work) for work in works.get(name, ())]}
             for name, count in counts.items()
         },
         "kept": [
@@ -65,11 +79,11 @@ def _before(operators: Sequence[SourceOperator], texts: _Texts) -> Columns:
     }
 
 
-def _after(calls: Sequence[GraphCall], texts: _Texts) -> Columns:
+def _after(calls: Sequence[GraphCall], texts: _Texts, generator: str) -> Columns:
     return {
         "name": [call.name for call in calls],
         "op": [texts(backend_of(call) if call.kind == "fallback" else call.op) for call in calls],
-        "backend": [texts(backend_of(call)) for call in calls],
+        "backend": [texts(backend_of(call, generator)) for call in calls],
         "kind": [texts(call.kind) for call in calls],
         "value": [texts(call.value) for call in calls],
         "weights": [call.weights for call in calls],

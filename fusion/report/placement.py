@@ -17,7 +17,7 @@ class PlacedPart:
     """A part of a model that one backend runs as one call.
 
     Attributes:
-        backend: Its name: "cpu" for our own kernels.
+        backend: Its name: "cpu" for our own kernels, "cuda" for those of such a target.
         call: The name of the kernel, or the key of the subgraph that a library runs.
         operators: The operators in it, by Relax's names: "nn.conv2d", in the order of the model.
         names: Of what they return, as in the model.
@@ -74,29 +74,33 @@ class ModelPlacement:
         return f"{backend}: {count} operators in {len(parts)} calls{took}"
 
 
-def placement_of(form: Specialization) -> ModelPlacement:
-    """Return where a form of a model runs."""
+def placement_of(form: Specialization, generator: str) -> ModelPlacement:
+    """Return where a form of a model runs.
+
+    Args:
+        generator: The name of the backend that wrote its kernels: `Settings.generator`.
+    """
     if form.code is None and not form.graph().calls:
         nodes = form.fallbacks
         whole = PlacedPart(FALLBACK, "", tuple(node.op for node in nodes), tuple(node.node for node in nodes))
         return ModelPlacement((whole,))
-    return placement_in(form.graph(), form.times)
+    return placement_in(form.graph(), form.times, generator)
 
 
-def placement_in(graph: ModelGraph, times: PlacementTimes) -> ModelPlacement:
+def placement_in(graph: ModelGraph, times: PlacementTimes, generator: str = GENERATOR) -> ModelPlacement:
     """Return where the model of `graph` runs, with what was measured of it."""
     inside = _operators_of(graph)
     parts = tuple(
-        _part(graph, call, inside.get(position, []), times.parts.get(call.op, PartTimes()))
+        _part(graph, call, inside.get(position, []), times.parts.get(call.op, PartTimes()), generator)
         for position, call in enumerate(graph.calls)
         if call.kind != "input"
     )
     return ModelPlacement(parts, _transfers(graph), times.seconds, times.all_cpu_seconds)
 
 
-def backend_of(call: GraphCall) -> str:
-    """Return the name of the backend that runs a call; the caller's inputs are where our kernels run."""
-    return library_of(call.op) or FALLBACK if call.kind == "fallback" else GENERATOR
+def backend_of(call: GraphCall, generator: str = GENERATOR) -> str:
+    """Return the name of the backend that runs a call; the caller's inputs are where `generator`'s kernels run."""
+    return library_of(call.op) or FALLBACK if call.kind == "fallback" else generator
 
 
 def _operators_of(graph: ModelGraph) -> dict[int, list[int]]:
@@ -108,9 +112,9 @@ def _operators_of(graph: ModelGraph) -> dict[int, list[int]]:
     return found
 
 
-def _part(graph: ModelGraph, call: GraphCall, inside: list[int], times: PartTimes) -> PlacedPart:
+def _part(graph: ModelGraph, call: GraphCall, inside: list[int], times: PartTimes, generator: str) -> PlacedPart:
     return PlacedPart(
-        backend=backend_of(call),
+        backend=backend_of(call, generator),
         call=call.op,
         operators=tuple(graph.operators[each].op for each in inside),
         names=tuple(graph.operators[each].name for each in inside),

@@ -1,6 +1,6 @@
 """The code of a model for CUDA devices as one file: a zip of the kernels, and what a run starts of them.
 
-    launches.json           by PrimFunc, what is started one after another, and workspaces
+    launches.json           by PrimFunc, what is started one after another, what is counted of each, workspaces
     matmul.0.cu             CUDA C of its first kernel
     matmul.0.sm_80.cubin    what NVRTC makes of it for each architecture asked for
     matmul.0.ptx            and for later ones
@@ -20,9 +20,11 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Var
 
+from backends.cuda.codegen.count_traffic import count_traffic
 from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import assemble
+from backends.cuda.traffic import LaunchTraffic
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.abandon import checkpoint
 from fusion.tensors import tensor_bytes
@@ -47,6 +49,7 @@ class Launch:
     name: str
     kernel: CudaKernel
     arguments: tuple[int, ...]
+    traffic: LaunchTraffic
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels
     for number, each in enumerate(found.functions):
         kernel = generate_kernel(each, name, arch)
         names = [str(param.name) for param in each.params]
-        launches.append(Launch(f"{name}.{number}", kernel, tuple(map(names.index, kernel.parameters))))
+        arguments = tuple(map(names.index, kernel.parameters))
+        launches.append(Launch(f"{name}.{number}", kernel, arguments, count_traffic(each)))
     return DeviceKernels(len(func.params), tuple(map(_bytes_of, found.workspaces)), tuple(launches))
 
 
@@ -116,8 +120,11 @@ def _launches(described: Mapping[str, _Fields]) -> Iterator[_Fields]:
 
 
 def _kernels_of(each: _Fields) -> DeviceKernels:
-    launches = (Launch(one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"])) for one in each["launches"])
-    return DeviceKernels(each["parameters"], tuple(each["workspaces"]), tuple(launches))
+    launches = tuple(
+        Launch(one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"]), LaunchTraffic(**one["traffic"]))
+        for one in each["launches"]
+    )
+    return DeviceKernels(each["parameters"], tuple(each["workspaces"]), launches)
 
 
 def _kernel_of(fields: _Fields) -> CudaKernel:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.cuda.runtime.device import FoundDevice, fitting_arch, runs_on
+from backends.cuda.traffic import LaunchTraffic
 from fusion.errors import TargetError
 
 
@@ -23,6 +24,7 @@ class CodeLaunch:
         blocks, threads: Of the grid and of a block, which have one dimension.
         shared_bytes: Of the shared memory that the launch asks for.
         arguments: Of each of its pointers, which parameter of the PrimFunc it is, or behind these which workspace.
+        traffic: What was counted of it; None in files from before that was.
     """
 
     name: str
@@ -31,6 +33,7 @@ class CodeLaunch:
     threads: int
     shared_bytes: int
     arguments: tuple[int, ...]
+    traffic: LaunchTraffic | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,14 @@ class CodeFile:
         except (zipfile.BadZipFile, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the code of its kernels cannot be read: {error!r}") from error
 
+    def cubin(self, name: str, arch: str) -> bytes:
+        """Return machine code of a kernel for one of `archs`.
+
+        Raises:
+            ValueError: The file is damaged.
+        """
+        return self._read(name, f"{name}.{arch}.cubin")
+
     def code(self, name: str, device: FoundDevice) -> bytes:
         """Return machine code of a kernel for a device, or its PTX where the device is later than all of that.
 
@@ -82,8 +93,11 @@ class CodeFile:
                 f"the module has code for {' and '.join(self.archs)}, and {device.label} is {device.arch}",
                 hint=f'compile the model again with target="cuda -arch={device.arch}"',
             )
+        return self._read(name, f"{name}.{fitting}.cubin" if fitting else f"{name}.ptx") + b"\0"
+
+    def _read(self, name: str, member: str) -> bytes:
         try:
-            return self._members.read(f"{name}.{fitting}.cubin" if fitting else f"{name}.ptx") + b"\0"
+            return self._members.read(member)
         except (zipfile.BadZipFile, KeyError) as error:
             raise ValueError(f"the code of the kernel {name!r} cannot be read: {error!r}") from error
 
@@ -110,4 +124,9 @@ def _launch(fields: Mapping[str, Any]) -> CodeLaunch:
         threads=int(kernel["threads"]),
         shared_bytes=int(kernel["shared_bytes"]),
         arguments=tuple(map(int, fields["arguments"])),
+        traffic=_traffic(fields["traffic"]) if "traffic" in fields else None,
     )
+
+
+def _traffic(fields: Mapping[str, Any]) -> LaunchTraffic:
+    return LaunchTraffic(int(fields["thread_bytes"]), int(fields["l2_bytes"]), str(fields["multiplies"]))

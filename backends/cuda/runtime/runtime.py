@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backends.cuda.devices import DEVICES
 from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import choose_device, device_of, driver_version, find_devices
+from backends.cuda.runtime.estimates import estimate_kernels
 from backends.cuda.runtime.executable import CudaExecutable
-from backends.device_run import DeviceRun
+from backends.device_run import DeviceFigures, DeviceRun, DeviceWork
+from backends.kernel import KernelInfo
 from fusion.errors import FusionError, TargetError
 
 
@@ -25,6 +28,23 @@ class CudaRuntime:
         except FusionError as error:
             return {"cuda": f"{error.what}: {error.why}"}
 
+    def figures(self) -> tuple[DeviceFigures, ...]:
+        """See `DeviceRuntime`."""
+        return tuple(
+            DeviceFigures(
+                name=each.name,
+                arch=each.arch,
+                gflops={
+                    "fp32": each.gflops(""), "tf32": each.gflops("tfloat32"), "bf16": each.gflops("bfloat16"),
+                },
+                gbs=each.gbs,
+                memory_bytes=each.memory_bytes,
+                start_us=each.kernel_s * 1e6,
+                source=each.source,
+            )
+            for each in DEVICES.values()
+        )  # fmt: skip
+
     def target_of(self, ordinals: Sequence[int]) -> str:
         """See `DeviceRuntime`."""
         archs = {device_of(ordinal).arch: None for ordinal in ordinals}
@@ -37,6 +57,10 @@ class CudaRuntime:
         except TargetError as error:
             return error
         return None
+
+    def estimate(self, code: bytes, kernels: Mapping[str, KernelInfo]) -> Mapping[str, Sequence[DeviceWork]]:
+        """See `DeviceRuntime`."""
+        return estimate_kernels(CodeFile(code), kernels)
 
     def load(
         self, code: bytes, run: DeviceRun, weights: Sequence[Any], ordinal: int | None = None

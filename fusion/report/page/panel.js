@@ -25,6 +25,7 @@ function callPanel(app, call) {
   out.push(...section("Operators", ...items(operators, (o) => el("li", {}, el("span", { class: "right" }, before.text("value", o)), link(plainOp(before.text("op", o)), () => app.go("before", o)), before.text("how", o) === "inferred" ? el("span", { class: "dim" }, " inferred") : "", el("div", { class: "sub" }, before.columns.name[o])))));
   const kept = form.keptBy.get(call) ?? [];
   out.push(...section("Not fused", ...items(kept, (edge) => keptItem(app, edge, call))));
+  out.push(...section("By published figures, not run", ...(kernel?.devices ?? []).map(deviceFacts)));
   if (kernel?.loops) out.push(...section("Loops", el("pre", { tabindex: "0" }, kernel.loops)));
   if (kernel?.note) out.push(...section("Template", el("div", { class: "reason" }, kernel.note)));
   const reads = after.columns.sources[call].map((s, i) => [s, after.columns.bytes[call][i]]);
@@ -46,6 +47,12 @@ function kernelFacts(form, kernel, saved) {
   if (kernel.us !== undefined) facts.push(fact(timeText(kernel.estimate_us), "estimate"));
   const chips = [kernel.template, kernel.tile, kernel.roofline !== undefined ? `${kernel.calls} call${kernel.calls === 1 ? "" : "s"}` : ""].filter(Boolean);
   return [el("div", { class: "chips" }, ...chips.map((c) => el("span", { class: "chip" }, c))), el("div", { class: "grid" }, ...facts)];
+}
+
+function deviceFacts(work) {
+  const facts = [fact(timeText(work.roofline_us), `roofline (${work.bound})`), fact(bytesText(work.l2_bytes), "through L2"), fact(bytesText(work.thread_bytes), "asked by threads, at most")];
+  if (work.registers !== null) facts.push(fact(String(work.registers), "registers"), fact(bytesText(work.shared_bytes), "shared, a block"), fact(percent(work.occupancy), "occupancy"));
+  return el("div", {}, el("div", { class: "sub" }, `${work.device} (${work.arch}): ${work.launches} x ${work.blocks} blocks of ${work.threads} threads`), el("div", { class: "grid" }, ...facts));
 }
 
 function keptItem(app, edge, call) {

@@ -9,6 +9,7 @@ import pytest
 from backends.cuda.codegen import nvrtc
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.codegen.nvcc import compile_source, find_nvcc
+from backends.cuda.runtime.cubin import read_resources
 from fusion.errors import FusionError, InternalError, NotInstalledError
 from tests.backends.cuda.test_emulator import reversed_exponentials
 
@@ -53,6 +54,9 @@ def test_that_of_the_machine_takes_what_the_generator_writes() -> None:
     assert nvcc is not None
     kernel = generate_kernel(reversed_exponentials, "reversed", "sm_80")
     cubin, ptx = compile_source(nvcc, kernel.source, "sm_80")
-    assert cubin.startswith(b"\x7fELF")
+    resources = read_resources(cubin, kernel.symbol)
+    assert resources is not None
+    assert 0 < resources.registers <= 64
+    assert resources.shared_bytes == 256 * 4
     assert b".target sm_80" in ptx
     assert kernel.symbol.encode() in ptx

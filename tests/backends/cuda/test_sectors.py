@@ -68,8 +68,10 @@ def test_at_least_95_percent_of_the_bytes_of_sectors_are_used(
     arrays = [numbers(*shape).astype(dtype) for shape in shapes]
     func = prim_func(build, arrays)
     output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, dtype)
-    counts = run_kernels(generate_kernels("kernel", schedule(func, A100).func, "sm_80"), [*arrays, output], (3,))
+    kernels = generate_kernels("kernel", schedule(func, A100).func, "sm_80")
+    counts = run_kernels(kernels, [*arrays, output], (3,))
     rtol = {"float32": 1e-5, "float16": 2**-9}[dtype]
     np.testing.assert_allclose(output, reference(*(each.astype(np.float64) for each in arrays)), rtol=rtol, atol=rtol)
     used = sum(each.load_bytes + each.store_bytes for each in counts)
     assert used / sum(32 * (each.load_sectors + each.store_sectors) for each in counts) >= 0.95
+    assert used <= sum(launch.traffic.thread_bytes for launch in kernels.launches)

@@ -24,6 +24,7 @@ from backends.cuda.kernels.matmul.plan import TileShape, cores_of
 from backends.cuda.kernels.pointwise.emit import emit_pointwise
 from backends.cuda.kernels.rows.emit import emit_rows
 from backends.cuda.lowerings import LOWERINGS
+from backends.cuda.runtime.cubin import CubinResources, read_resources
 from backends.cuda.schedule import schedule
 from fusion.errors import InternalError, NotInstalledError
 from tests.backends.cpu.kernels.memory_bound import prim_func
@@ -41,6 +42,9 @@ def test_a_kernel_is_assembled_without_spills(arch: str, tmp_path: Path) -> None
     assert 0 < used.registers <= 64
     assert used.spilled_bytes == 0
     assert used.shared_bytes == 256 * 4
+    kernel = generate_kernel(reversed_exponentials, "reversed", arch)
+    own = read_resources(assemble(kernel.source, arch).cubin, kernel.symbol)
+    assert own == CubinResources(used.registers, used.shared_bytes)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -1,0 +1,77 @@
+"""What kernels take on devices whose figures are known, by their code alone: no driver, no device and no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from backends.cuda.devices import DEVICES, CudaDevice
+from backends.cuda.runtime.code_file import CodeFile, CodeFunction, CodeLaunch
+from backends.cuda.runtime.cubin import CubinResources, read_resources
+from backends.device_run import DeviceWork
+from backends.kernel import KernelInfo
+
+
+def estimate_kernels(file: CodeFile, kernels: Mapping[str, KernelInfo]) -> dict[str, tuple[DeviceWork, ...]]:
+    """Return for each kernel what it takes on each device of the table of figures.
+
+    Where the file has machine code of a device's architecture, its registers and shared memory are told; the roofline
+    is that of any. Kernels of files from before they were counted have no estimate.
+    """
+    return {
+        name: tuple(_estimate(file, function, kernels[name], device) for device in DEVICES.values())
+        for name, function in file.functions.items()
+        if name in kernels and all(launch.traffic is not None for launch in function.launches)
+    }
+
+
+def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: CudaDevice) -> DeviceWork:
+    launches = function.launches
+    traffic = [launch.traffic for launch in launches if launch.traffic is not None]
+    l2_bytes = max(info.bytes, sum(each.l2_bytes for each in traffic))
+    multiplies = next((each.multiplies for each in traffic if each.multiplies), "")
+    share = min(1.0, max(launch.blocks for launch in launches) / device.sms)
+    rates = {
+        "compute": (info.flops, device.gflops(multiplies) * share),
+        "memory": (info.bytes, device.gbs),
+        "L2": (l2_bytes, device.l2_gbs * device.sms * share),
+    }
+    seconds = {bound: work / (rate * 1e9) for bound, (work, rate) in rates.items()}
+    bound = max(seconds, key=lambda each: seconds[each])
+    registers, shared_bytes, occupancy = _resources(file, launches, device)
+    return DeviceWork(
+        device=device.name,
+        arch=device.arch,
+        launches=len(launches),
+        blocks=max(launch.blocks for launch in launches),
+        threads=max(launch.threads for launch in launches),
+        registers=registers,
+        shared_bytes=shared_bytes,
+        occupancy=occupancy,
+        l2_bytes=l2_bytes,
+        thread_bytes=sum(each.thread_bytes for each in traffic),
+        roofline_us=seconds[bound] * 1e6,
+        bound=bound,
+    )
+
+
+def _resources(
+    file: CodeFile, launches: Sequence[CodeLaunch], device: CudaDevice
+) -> tuple[int | None, int | None, float | None]:
+    """Return the most registers and shared memory of the launches, and the least occupancy; None where there is no
+    machine code for the device."""
+    found = [_of_launch(file, launch, device) for launch in launches]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None, None, None
+    shared = [launch.shared_bytes + each.shared_bytes for launch, each in zip(launches, known, strict=True)]
+    occupancies = [
+        device.occupancy(launch.threads, each.registers, size)
+        for launch, each, size in zip(launches, known, shared, strict=True)
+    ]
+    return max(each.registers for each in known), max(shared), min(occupancies)
+
+
+def _of_launch(file: CodeFile, launch: CodeLaunch, device: CudaDevice) -> CubinResources | None:
+    if device.arch not in file.archs:
+        return None
+    return read_resources(file.cubin(launch.name, device.arch), launch.symbol)
