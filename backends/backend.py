@@ -179,6 +179,10 @@ class KernelCompiler(Protocol):
         """Return what writes kernels whose products take their operands so, where no dtype in the graph says it."""
         ...
 
+    def with_libraries(self, names: Sequence[str]) -> KernelCompiler:
+        """Return what gives these, each a `DeviceLibrary` of the target's kind, the kernels that they take."""
+        ...
+
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
         """Return why no template takes `kernel`, but plain loops; "" where one does."""
         ...
@@ -353,6 +357,23 @@ class GraphLibrary(Protocol):
         """Return what runs a region of `export`, in calls from several threads at a time. Its results have the dtypes
         and shapes of those of the function; between two calls its threads sleep."""
         ...
+
+
+@runtime_checkable
+class DeviceLibrary(Protocol):
+    """Runs kernels on a device, in the place of loops, inside of a run there. The backend of the device knows how; its
+    name, and where that is asked for, are as for a `Library`.
+
+    Attributes:
+        kinds: TVM's names of the kinds of targets whose kernels it runs.
+        version: Of its code; to ask for it raises where it is not installed.
+    """
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+
+    @property
+    def version(self) -> str: ...
 
 
 @runtime_checkable

@@ -72,8 +72,9 @@ class DeviceWork:
 
     Attributes:
         device, arch: Whose.
-        launches: One after another.
-        blocks, threads: Of the largest grid, and of the largest block.
+        launches: One after another; of a library's call, one.
+        blocks, threads: Of the largest grid, and of the largest block; None of a library's call, as all that only its
+            code tells.
         registers: Of a thread, the most of the launches; None where there is no machine code for the device.
         shared_bytes: Of a block, likewise.
         occupancy: The least share of the device's threads that its blocks fill, likewise.
@@ -87,13 +88,13 @@ class DeviceWork:
     device: str
     arch: str
     launches: int
-    blocks: int
-    threads: int
+    blocks: int | None
+    threads: int | None
     registers: int | None
     shared_bytes: int | None
     occupancy: float | None
     l2_bytes: int
-    thread_bytes: int
+    thread_bytes: int | None
     roofline_us: float
     bound: str
 

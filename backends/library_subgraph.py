@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.backend import Open
-from backends.registry import library
+from backends.registry import host_library
 from backends.subgraphs import publish
 from fusion.errors import ExecutionError
 from fusion.runtime import Tensor
@@ -47,7 +47,7 @@ def open_subgraph(name: str, key: str, data: bytes, threads: int) -> LibrarySubg
         ExecutionError: It cannot open the data.
     """
     try:
-        opened = LibrarySubgraph(name, library(name).open(data, threads))
+        opened = LibrarySubgraph(name, host_library(name).open(data, threads))
     except (ValueError, RuntimeError, OSError, TypeError, KeyError) as error:
         raise ExecutionError(f"the backend {name!r} cannot open its part of the model", why=str(error)) from error
     publish(key, opened)

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from backends.backend import Backend, GraphLibrary, Library
+from backends.backend import Backend, DeviceLibrary, GraphLibrary, Library
 from fusion.errors import NotInstalledError, TargetError
 from fusion.first_imports import importing
 from fusion.options import FALLBACK
@@ -30,9 +30,13 @@ _LIBRARIES = {
     "onednn": "backends.onednn.library",
     "openvino": "backends.openvino.library",
     FALLBACK: "backends.onnxruntime.library",
+    "cublaslt": "backends.cuda.cublaslt.library",
 }
-"""Modules whose `LIBRARY` runs parts of a graph by the packages of this name."""
-_PACKAGES = {"onednn": ("onednn-cpu-iomp", "intel-openmp", "intel-cmplr-lib-rt")}
+"""Modules whose `LIBRARY` runs parts of a graph by the packages of this name, or kernels of a device."""
+_PACKAGES = {
+    "onednn": ("onednn-cpu-iomp", "intel-openmp", "intel-cmplr-lib-rt"),
+    "cublaslt": ("nvidia-cublas-cu12",),
+}
 """Which those are, where the name is another."""
 _RUNTIMES = {"cuda": "backends.cuda.runtime.runtime"}
 """By kind of targets whose code no CPU runs, the modules whose `RUNTIME` does, without the compiler."""
@@ -107,7 +111,7 @@ def libraries() -> tuple[str, ...]:
     return (*_LIBRARIES, *others())
 
 
-def library(name: str) -> Library | GraphLibrary:
+def library(name: str) -> Library | GraphLibrary | DeviceLibrary:
     """Return the library of this name.
 
     Raises:
@@ -119,7 +123,7 @@ def library(name: str) -> Library | GraphLibrary:
     try:
         # what of ours is there tells its version, without anything of the compiler; `isinstance` asks for patterns
         if found.version if own else isinstance(found, Library) or (isinstance(found, GraphLibrary) and found.version):
-            known: Library | GraphLibrary = found
+            known: Library | GraphLibrary | DeviceLibrary = found
             return known
     except Exception as error:  # whatever a package of somebody else raises; `isinstance` asks for the version too
         missing = isinstance(error, ModuleNotFoundError) and error.name in packages
@@ -131,6 +135,18 @@ def library(name: str) -> Library | GraphLibrary:
     raise NotInstalledError(
         f"the backend {name!r} is not installed", hint=f"install the package that registers it as {GROUP!r}"
     )
+
+
+def host_library(name: str) -> Library | GraphLibrary:
+    """Return the library of this name, which runs parts of a graph on the host.
+
+    Raises:
+        NotInstalledError: There is none, it cannot be imported, or it runs kernels of a device.
+    """
+    found = library(name)
+    if isinstance(found, DeviceLibrary):
+        raise NotInstalledError(f"the backend {name!r} opens no part of a graph", why="it runs kernels of devices")
+    return found
 
 
 def model_runner() -> ModelRunner:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tvm
 
-from backends.backend import GraphLibrary, KernelCompiler, Library, ObjectWriter
+from backends.backend import DeviceLibrary, GraphLibrary, KernelCompiler, Library, ObjectWriter
 from backends.registry import backend_for, libraries, library
 from fusion.cache import DiskCache, find_place
 from fusion.cpus import default_threads
@@ -127,15 +127,15 @@ def resolve(
             why=foreign,
             hint='use effort="fast", or compile on a machine of that kind',
         )
-    asked = _find_libraries(backends or ())
+    asked = _find_libraries(backends or (), compiler)
     given = named_database(database)
     named = None if foreign else given  # of another machine nothing was measured here
     by_default = database is None and effort != FAST
     learns = not foreign and database is not False
     resolved = _resolve_precision(precision, compiler)
-    compiler = compiler.at_precision(resolved)
+    compiler = compiler.at_precision(resolved).with_libraries(asked.of_device)
     measured = try_digest(named)
-    cached = cache and not asked.matching and measured is not None
+    cached = cache and not asked.matching and not asked.of_device and measured is not None
     return Context(
         compiler,
         # Beside a device nothing runs what it has no kernels for.
@@ -161,34 +161,54 @@ class _Asked:
         matching: Those with patterns that are named before the generator of kernels.
         graphs: Those that run regions.
         preferred: Positions of those of them, from 1 on, that are named before the generator of kernels.
+        of_device: Names of those that run kernels of the target, named before the generator.
         skipped: Which are not there, a sentence each.
     """
 
     matching: Mapping[str, Library]
     graphs: Mapping[str, GraphLibrary]
     preferred: tuple[int, ...]
+    of_device: tuple[str, ...]
     skipped: tuple[str, ...]
 
 
-def _find_libraries(names: Sequence[str]) -> _Asked:
+def _find_libraries(names: Sequence[str], compiler: KernelCompiler) -> _Asked:
     """Return the libraries of these names. ONNX Runtime behind the generator is the fallback only."""
     names = list(names)
     found: dict[str, Library | GraphLibrary] = {}
-    skipped = []
+    skipped, of_device = list[str](), list[str]()
     before = names[: names.index(GENERATOR)] if GENERATOR in names else []
     for name in names:
         if name == GENERATOR or (name == FALLBACK and name not in before):
             continue
         try:
-            found[name] = library(name)
+            each = library(name)
         except NotInstalledError as error:
             skipped.append(f"{error.what} and runs nothing{f': {error.why}' if error.why else ''}; {error.hint}")
+            continue
+        reason = _why_not_there(each, compiler)
+        if reason:
+            skipped.append(f"{name} runs nothing: {reason}")
+        elif not isinstance(each, DeviceLibrary):
+            found[name] = each
+        elif name in before:
+            of_device.append(name)
+        else:
+            skipped.append(f"{name} runs nothing: it is named behind {GENERATOR}, and not measured")
     graphs = {name: each for name, each in found.items() if not isinstance(each, Library)}
     preferred = tuple(place for place, name in enumerate(graphs, 1) if name in before)
     matching = {name: each for name, each in found.items() if isinstance(each, Library) and name in before}
     behind = (name for name in found if name not in graphs and name not in matching)
     skipped += [f"{name} runs nothing: it is named behind {GENERATOR}, and not measured" for name in behind]
-    return _Asked(matching, graphs, preferred, tuple(skipped))
+    return _Asked(matching, graphs, preferred, tuple(of_device), tuple(skipped))
+
+
+def _why_not_there(found: Library | GraphLibrary | DeviceLibrary, compiler: KernelCompiler) -> str:
+    """Return why a library runs nothing of models for the target; "" where it may."""
+    if isinstance(found, DeviceLibrary):
+        kinds = " and ".join(found.kinds)
+        return "" if compiler.target.kind.name in found.kinds else f"it is for targets of the kind {kinds}"
+    return f"its code is for CPUs, and the target is {compiler.device}" if compiler.device else ""
 
 
 def _resolve_precision(precision: str, compiler: KernelCompiler) -> str:

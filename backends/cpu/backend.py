@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,6 +96,10 @@ class CpuCompiler:
 
     def at_precision(self, precision: str) -> CpuCompiler:
         """See `KernelCompiler`; operands in bfloat16 are so in the graph."""
+        return self
+
+    def with_libraries(self, names: Sequence[str]) -> CpuCompiler:
+        """See `KernelCompiler`; no library runs single kernels of a CPU."""
         return self
 
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,6 +42,7 @@ class CudaCompiler:
 
     Attributes:
         tfloat32: Whether products of float32 round their operands for tensor cores.
+        libraries: Names of those that may run kernels.
     """
 
     target: tvm.target.Target
@@ -49,6 +50,7 @@ class CudaCompiler:
     threads: int
     features: frozenset[str]
     tfloat32: bool = False
+    libraries: tuple[str, ...] = ()
 
     @property
     def device(self) -> str:
@@ -104,6 +106,10 @@ class CudaCompiler:
         """See `KernelCompiler`; operands in bfloat16 are so in the graph."""
         return replace(self, tfloat32=precision == "tf32")
 
+    def with_libraries(self, names: Sequence[str]) -> CudaCompiler:
+        """See `KernelCompiler`."""
+        return replace(self, libraries=tuple(names))
+
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""
         made = self.schedule(kernel)
@@ -129,7 +135,7 @@ class CudaCompiler:
 
     def schedule(self, kernel: tirx.PrimFunc, point: Point | None = None, *, plain: bool = False) -> Scheduled:
         """See `KernelCompiler`; there are no plain loops for a device."""
-        return schedule(kernel, self.machine, tfloat32=self.tfloat32)
+        return schedule(kernel, self.machine, tfloat32=self.tfloat32, libraries=self.libraries)
 
     def generate_module(self, kernels: tvm.IRModule) -> tvm.runtime.Module:
         """See `KernelCompiler`."""

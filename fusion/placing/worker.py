@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.registry import library
+from backends.registry import host_library
 from fusion.compiled_module import CompiledModule
 from fusion.load_saved import load
 from fusion.module.random_inputs import random_inputs
@@ -44,7 +44,7 @@ def _answer(path: Path, skipped: Collection[Trial]) -> MeasuredNetwork:
 def _open(experiment: OpeningExperiment) -> MeasuredNetwork:
     """Open a region, and return what that took."""
     data, started = Path(experiment.region).read_bytes(), time.perf_counter()
-    library(experiment.library).open(data, experiment.threads)
+    host_library(experiment.library).open(data, experiment.threads)
     took = time.perf_counter() - started
     return MeasuredNetwork((Decision(0, took, took, math.inf, 1),), took, took)
 

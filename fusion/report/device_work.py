@@ -39,8 +39,9 @@ def work_tables(works: Mapping[str, Sequence[DeviceWork]]) -> list[str]:
 
 def _row(name: str, work: DeviceWork) -> tuple[str, ...]:
     shared = None if work.shared_bytes is None else work.shared_bytes / 1024
+    asked = None if work.thread_bytes is None else work.thread_bytes / 1e6
     return (
-        shorten(name, 48), str(work.launches), str(work.blocks), str(work.threads), number(work.registers, "d"),
-        number(shared, ".1f"), number(work.occupancy, ".0%"), f"{work.l2_bytes / 1e6:.2f}",
-        f"{work.thread_bytes / 1e6:.2f}", f"{work.roofline_us:.2f}", work.bound,
+        shorten(name, 48), str(work.launches), number(work.blocks, "d"), number(work.threads, "d"),
+        number(work.registers, "d"), number(shared, ".1f"), number(work.occupancy, ".0%"),
+        f"{work.l2_bytes / 1e6:.2f}", number(asked, ".2f"), f"{work.roofline_us:.2f}", work.bound,
     )  # fmt: skip

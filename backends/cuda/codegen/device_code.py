@@ -24,6 +24,8 @@ from backends.cuda.codegen.count_traffic import count_traffic
 from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import assemble
+from backends.cuda.cublaslt.product import LibraryCall, read_call
+from backends.cuda.cublaslt.template import call_of
 from backends.cuda.traffic import LaunchTraffic
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.abandon import checkpoint
@@ -60,15 +62,20 @@ class DeviceKernels:
         parameters: How many it has.
         workspaces: Bytes of each buffer that a kernel hands to a later one.
         launches: In order.
+        call: Of a library, in place of launches.
     """
 
     parameters: int
     workspaces: tuple[int, ...]
     launches: tuple[Launch, ...]
+    call: LibraryCall | None = None
 
 
 def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels:
-    """Return the CUDA C of a PrimFunc with loops."""
+    """Return the CUDA C of a PrimFunc with loops, or the call of a library that computes it."""
+    call = call_of(func)
+    if call is not None:
+        return DeviceKernels(len(func.params), (), (), call)
     found = launches_of(func)
     launches = []
     for number, each in enumerate(found.functions):
@@ -124,7 +131,8 @@ def _kernels_of(each: _Fields) -> DeviceKernels:
         Launch(one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"]), LaunchTraffic(**one["traffic"]))
         for one in each["launches"]
     )
-    return DeviceKernels(each["parameters"], tuple(each["workspaces"]), launches)
+    call = None if each["call"] is None else read_call(each["call"])
+    return DeviceKernels(each["parameters"], tuple(each["workspaces"]), launches, call)
 
 
 def _kernel_of(fields: _Fields) -> CudaKernel:

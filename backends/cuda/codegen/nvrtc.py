@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
 
 from backends.cuda.codegen.nvcc import compile_source, find_nvcc
+from backends.cuda.packages import find_in_package
 from fusion.errors import InternalError, NotInstalledError
 
 PACKAGE = "nvidia-cuda-nvrtc-cu12"
@@ -26,16 +25,6 @@ class Assembled:
 
     cubin: bytes
     ptx: bytes
-
-
-def find_in_package(name: str, pattern: str) -> str | None:
-    """Return a file of the package `nvidia.NAME` from PyPI, which has no `__init__.py`; None without it."""
-    try:
-        spec = importlib.util.find_spec(f"nvidia.{name}")
-    except ModuleNotFoundError:
-        return None
-    folders = spec.submodule_search_locations if spec else None
-    return next((str(path) for folder in folders or () for path in sorted(Path(folder).glob(pattern))), None)
 
 
 @functools.cache

@@ -17,10 +17,12 @@ class ScheduleContext:
 
     Attributes:
         tfloat32: Whether products of float32 round their operands to tfloat32.
+        libraries: Names of those that may run kernels in place of loops.
     """
 
     device: CudaDevice
     tfloat32: bool = False
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backends.cuda.cublaslt.product import LibraryCall, read_call
 from backends.cuda.runtime.device import FoundDevice, fitting_arch, runs_on
 from backends.cuda.traffic import LaunchTraffic
 from fusion.errors import TargetError
@@ -43,11 +44,13 @@ class CodeFunction:
     Attributes:
         parameters: How many it has.
         workspaces: Bytes of each buffer that a kernel hands to a later one.
+        call: What of a library it is in place of launches; None where it has these.
     """
 
     parameters: int
     workspaces: tuple[int, ...]
     launches: tuple[CodeLaunch, ...]
+    call: LibraryCall | None
 
 
 class CodeFile:
@@ -107,8 +110,11 @@ def _function(fields: Mapping[str, Any]) -> CodeFunction:
         int(fields["parameters"]),
         tuple(map(int, fields["workspaces"])),
         tuple(map(_launch, fields["launches"])),
+        read_call(fields["call"]) if fields.get("call") else None,
     )
     known = made.parameters + len(made.workspaces)
+    if made.call is not None and any(not 0 <= argument < known for argument in made.call.arguments):
+        raise ValueError(f"the product {made.call.product} has other tensors than the file says")
     for launch in made.launches:
         if any(not 0 <= argument < known for argument in launch.arguments) or launch.blocks < 1 or launch.threads < 1:
             raise ValueError(f"the kernel {launch.name!r} cannot be started as the file says")

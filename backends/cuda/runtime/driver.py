@@ -22,6 +22,8 @@ NO_TIMING = 2
 """An event that tells order only (CU_EVENT_DISABLE_TIMING)."""
 MAX_DYNAMIC_SHARED_BYTES = 8
 """The attribute of a function (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)."""
+CAPTURE_RELAXED = 2
+"""What a thread does meanwhile does not end the capture of a stream (CU_STREAM_CAPTURE_MODE_RELAXED)."""
 NOT_READY = 600
 """What an event answers whose work is not done."""
 
@@ -78,6 +80,9 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventSynchronize": (_HANDLE,),
     "cuGraphCreate": (POINTER(_HANDLE), c_uint),
     "cuGraphAddKernelNode_v2": (POINTER(_HANDLE), _HANDLE, POINTER(_HANDLE), c_size_t, POINTER(KernelNode)),
+    "cuGraphAddChildGraphNode": (POINTER(_HANDLE), _HANDLE, POINTER(_HANDLE), c_size_t, _HANDLE),
+    "cuStreamBeginCapture_v2": (_HANDLE, c_int),
+    "cuStreamEndCapture": (_HANDLE, POINTER(_HANDLE)),
     "cuGraphInstantiateWithFlags": (POINTER(_HANDLE), _HANDLE, c_uint64),
     "cuGraphLaunch": (_HANDLE, _HANDLE),
     "cuGraphExecDestroy": (_HANDLE,),

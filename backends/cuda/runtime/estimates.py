@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from backends.cuda.cublaslt.product import LibraryProduct
 from backends.cuda.devices import DEVICES, CudaDevice
 from backends.cuda.runtime.code_file import CodeFile, CodeFunction, CodeLaunch
 from backends.cuda.runtime.cubin import CubinResources, read_resources
@@ -25,11 +26,44 @@ def estimate_kernels(file: CodeFile, kernels: Mapping[str, KernelInfo]) -> dict[
 
 
 def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: CudaDevice) -> DeviceWork:
+    if function.call is not None:
+        return _estimate_call(function.call.product, info, device)
     launches = function.launches
     traffic = [launch.traffic for launch in launches if launch.traffic is not None]
     l2_bytes = max(info.bytes, sum(each.l2_bytes for each in traffic))
     multiplies = next((each.multiplies for each in traffic if each.multiplies), "")
-    share = min(1.0, max(launch.blocks for launch in launches) / device.sms)
+    blocks = max(launch.blocks for launch in launches)
+    seconds, bound = _roofline(info, device, multiplies, l2_bytes, min(1.0, blocks / device.sms))
+    registers, shared_bytes, occupancy = _resources(file, launches, device)
+    return DeviceWork(
+        device=device.name,
+        arch=device.arch,
+        launches=len(launches),
+        blocks=blocks,
+        threads=max(launch.threads for launch in launches),
+        registers=registers,
+        shared_bytes=shared_bytes,
+        occupancy=occupancy,
+        l2_bytes=l2_bytes,
+        thread_bytes=sum(each.thread_bytes for each in traffic),
+        roofline_us=seconds * 1e6,
+        bound=bound,
+    )
+
+
+def _estimate_call(product: LibraryProduct, info: KernelInfo, device: CudaDevice) -> DeviceWork:
+    """Return what is known of a library's call: not which kernel it chooses."""
+    seconds, bound = _roofline(info, device, product.multiplied, info.bytes, 1.0)
+    return DeviceWork(
+        device.name, device.arch, launches=1, blocks=None, threads=None, registers=None, shared_bytes=None,
+        occupancy=None, l2_bytes=info.bytes, thread_bytes=None, roofline_us=seconds * 1e6, bound=bound,
+    )  # fmt: skip
+
+
+def _roofline(
+    info: KernelInfo, device: CudaDevice, multiplies: str, l2_bytes: int, share: float
+) -> tuple[float, str]:
+    """Return the seconds of what takes longest, and what that is, where a share of the multiprocessors computes."""
     rates = {
         "compute": (info.flops, device.gflops(multiplies) * share),
         "memory": (info.bytes, device.gbs),
@@ -37,21 +71,7 @@ def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: 
     }
     seconds = {bound: work / (rate * 1e9) for bound, (work, rate) in rates.items()}
     bound = max(seconds, key=lambda each: seconds[each])
-    registers, shared_bytes, occupancy = _resources(file, launches, device)
-    return DeviceWork(
-        device=device.name,
-        arch=device.arch,
-        launches=len(launches),
-        blocks=max(launch.blocks for launch in launches),
-        threads=max(launch.threads for launch in launches),
-        registers=registers,
-        shared_bytes=shared_bytes,
-        occupancy=occupancy,
-        l2_bytes=l2_bytes,
-        thread_bytes=sum(each.thread_bytes for each in traffic),
-        roofline_us=seconds[bound] * 1e6,
-        bound=bound,
-    )
+    return seconds[bound], bound
 
 
 def _resources(

@@ -6,11 +6,14 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import c_uint64, c_void_p
 from dataclasses import dataclass
+from typing import Any
 
+from backends.cuda.cublaslt.loaded import LoadedProduct
+from backends.cuda.cublaslt.product import LibraryCall
 from backends.cuda.runtime.code_file import CodeFile, CodeLaunch
 from backends.cuda.runtime.device import OpenDevice
-from backends.cuda.runtime.driver import MAX_DYNAMIC_SHARED_BYTES, KernelNode
-from backends.cuda.runtime.resources import CodeModule, own
+from backends.cuda.runtime.driver import CAPTURE_RELAXED, MAX_DYNAMIC_SHARED_BYTES, KernelNode
+from backends.cuda.runtime.resources import CodeModule, DeviceStream, own
 from backends.device_run import DevicePlace, DeviceRun, KernelStart
 from fusion.errors import TargetError
 
@@ -29,6 +32,54 @@ class LoadedLaunch:
     threads: int
     shared_bytes: int
     pointers: tuple[int, ...]
+
+    def start(self, device: OpenDevice, table: _Table, stream: int) -> None:
+        """Start it on a stream; the context is current."""
+        device.call(
+            "cuLaunchKernel", self.function, self.blocks, 1, 1, self.threads, 1, 1, self.shared_bytes, stream,
+            table.pointers(self.pointers), None,
+        )  # fmt: skip
+
+    def add_node(self, device: OpenDevice, table: _Table, graph: int, before: int) -> int:
+        """Return its node in a graph, behind the node `before`; 0 for none."""
+        node, pointers = c_void_p(), table.pointers(self.pointers)
+        made = KernelNode(
+            self.function, self.blocks, 1, 1, self.threads, 1, 1, self.shared_bytes, ctypes.addressof(pointers)
+        )
+        device.call("cuGraphAddKernelNode_v2", ctypes.byref(node), graph, *_behind(before), ctypes.byref(made))
+        return node.value or 0
+
+
+@dataclass(frozen=True)
+class LoadedCall:
+    """A product of a library, with the positions of its tensors, and of what it works in, in that table."""
+
+    product: LoadedProduct
+    tensors: tuple[int, ...]
+    workspace: int
+
+    def start(self, device: OpenDevice, table: _Table, stream: int) -> None:
+        """Start it on a stream; the context is current."""
+        self.product.run([table.values[each] for each in self.tensors], table.values[self.workspace], stream)
+
+    def add_node(self, device: OpenDevice, table: _Table, graph: int, before: int) -> int:
+        """Return its node in a graph, behind the node `before`: what it does on a stream, captured alone."""
+        node, captured, stream = c_void_p(), c_void_p(), DeviceStream(device)
+        device.call("cuStreamBeginCapture_v2", stream.handle, CAPTURE_RELAXED)
+        try:
+            self.start(device, table, stream.handle)
+        finally:
+            device.call("cuStreamEndCapture", stream.handle, ctypes.byref(captured))
+        try:
+            device.call("cuGraphAddChildGraphNode", ctypes.byref(node), graph, *_behind(before), captured)
+        finally:
+            device.status("cuGraphDestroy", captured)
+        return node.value or 0
+
+
+def _behind(node: int) -> tuple[Any, int]:
+    """Return what functions of graphs take for the nodes that one waits for: this one, if it is any."""
+    return (ctypes.pointer(c_void_p(node)), 1) if node else (None, 0)
 
 
 class LoadedKernels:
@@ -49,9 +100,10 @@ class LoadedKernels:
         self._device = device
         self._modules: list[CodeModule] = []
         self._handles: dict[str, int] = {}
+        self._products: dict[str, LoadedProduct] = {}
         self._table: dict[tuple[DevicePlace, int], int] = {}
         self.workspace_bytes = 0
-        launches = []
+        launches = list[LoadedLaunch | LoadedCall]()
         for start in run.starts:
             launches += self._start(file, start, alignment)
         self._launches = tuple(launches)
@@ -61,16 +113,20 @@ class LoadedKernels:
         """See the class."""
         return tuple(self._table)
 
-    def _start(self, file: CodeFile, start: KernelStart, alignment: int) -> list[LoadedLaunch]:
+    def _start(self, file: CodeFile, start: KernelStart, alignment: int) -> list[LoadedLaunch | LoadedCall]:
         function = file.functions.get(start.kernel)
         if function is None or function.parameters != len(start.tensors):
             raise ValueError(f"there is no kernel {start.kernel!r} of {len(start.tensors)} tensors in its code")
         places, offset = [(place, 0) for place in start.tensors], 0
-        for size in function.workspaces:
+        product = None if function.call is None else self._product(start.kernel, function.call)
+        for size in function.workspaces if product is None else (product.workspace_bytes,):
             places.append((DevicePlace(WORKSPACE, 0), offset))
             offset += aligned(size, alignment)
         self.workspace_bytes = max(self.workspace_bytes, offset)
         positions = [self._table.setdefault(place, len(self._table)) for place in places]
+        if product is not None and function.call is not None:
+            *tensors, workspace = positions
+            return [LoadedCall(product, tuple(tensors[each] for each in function.call.arguments), workspace)]
         return [
             LoadedLaunch(
                 self._function(file, each), each.blocks, each.threads, each.shared_bytes,
@@ -78,6 +134,11 @@ class LoadedKernels:
             )
             for each in function.launches
         ]  # fmt: skip
+
+    def _product(self, kernel: str, call: LibraryCall) -> LoadedProduct:
+        if kernel not in self._products:
+            self._products[kernel] = LoadedProduct(self._device, call.product)
+        return self._products[kernel]
 
     def _function(self, file: CodeFile, launch: CodeLaunch) -> int:
         if launch.name in self._handles:
@@ -103,10 +164,7 @@ class LoadedKernels:
         """Start all kernels on `stream`, one by one; `addresses` are those of `places`."""
         table = _Table(addresses)
         for each in self._launches:
-            self._device.call(
-                "cuLaunchKernel", each.function, each.blocks, 1, 1, each.threads, 1, 1, each.shared_bytes, stream,
-                table.pointers(each), None,
-            )  # fmt: skip
+            each.start(self._device, table, stream)
 
     def graph(self, addresses: Sequence[int]) -> DeviceGraph:
         """Return all kernels as a graph for these addresses."""
@@ -114,39 +172,39 @@ class LoadedKernels:
 
 
 class _Table:
-    """The addresses of a run, as launches point to them."""
+    """The addresses of a run, as launches point to them.
+
+    Attributes:
+        values: By position.
+    """
 
     def __init__(self, addresses: Sequence[int]) -> None:
-        self._values = (c_uint64 * len(addresses))(*addresses)
-        self._begin = ctypes.addressof(self._values)
+        self.values = (c_uint64 * len(addresses))(*addresses)
+        self._begin = ctypes.addressof(self.values)
 
-    def pointers(self, launch: LoadedLaunch) -> ctypes.Array[c_void_p]:
-        """Return pointers to the kernel's pointers."""
-        return (c_void_p * len(launch.pointers))(*(self._begin + 8 * position for position in launch.pointers))
+    def pointers(self, positions: Sequence[int]) -> ctypes.Array[c_void_p]:
+        """Return pointers to the addresses at these positions."""
+        return (c_void_p * len(positions))(*(self._begin + 8 * position for position in positions))
 
 
 class DeviceGraph:
     """The kernels of a run with their addresses, which one call starts.
 
     It is made of nodes, each behind the one before it, and not captured from a stream: whatever else this thread does
-    meanwhile, such as freeing memory that nobody holds any more, would end a capture.
+    meanwhile, such as freeing memory that nobody holds any more, would end a capture. Calls of a library are captured,
+    each alone, in the mode that allows that.
     """
 
-    def __init__(self, device: OpenDevice, launches: Sequence[LoadedLaunch], addresses: Sequence[int]) -> None:
+    def __init__(
+        self, device: OpenDevice, launches: Sequence[LoadedLaunch | LoadedCall], addresses: Sequence[int]
+    ) -> None:
         """The context is current."""
         self._device, table = device, _Table(addresses)
         graph = device.make("cuGraphCreate", 0)
         try:
-            node = c_void_p()
-            for number, each in enumerate(launches):
-                pointers, before = table.pointers(each), ctypes.pointer(c_void_p(node.value))
-                made = KernelNode(
-                    each.function, each.blocks, 1, 1, each.threads, 1, 1, each.shared_bytes, ctypes.addressof(pointers)
-                )
-                device.call(
-                    "cuGraphAddKernelNode_v2", ctypes.byref(node), graph, before if number else None, min(number, 1),
-                    ctypes.byref(made),
-                )  # fmt: skip
+            node = 0
+            for each in launches:
+                node = each.add_node(device, table, graph, node)
             self._handle = device.make("cuGraphInstantiateWithFlags", graph, 0)
         finally:
             device.status("cuGraphDestroy", graph)

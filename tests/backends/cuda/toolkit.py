@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.cuda.codegen.generate import CudaKernel
-from backends.cuda.codegen.nvrtc import PACKAGE, assemble, find_in_package, find_nvrtc
+from backends.cuda.codegen.nvrtc import PACKAGE, assemble, find_nvrtc
+from backends.cuda.packages import find_in_package
 
 PTXAS = find_in_package("cuda_nvcc", "bin/ptxas") or shutil.which("ptxas")
 _PACKAGES = f"{PACKAGE}, nvidia-cuda-nvcc-cu12"

@@ -32,7 +32,7 @@
 #ifdef WITH_CUDA_H
 #include <cuda.h>
 #else
-typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute;
+typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUstreamCaptureMode;
 typedef unsigned long long CUdeviceptr, cuuint64_t;
 typedef struct CUctx_st* CUcontext;
 typedef struct CUmod_st* CUmodule;
@@ -63,20 +63,23 @@ constexpr int MOST = 8;
 struct Device { int capability = 80, sms = 108, shared = 163 << 10; size_t memory = 1ull << 30, used = 0; };
 struct Stream;
 struct Context { int ordinal; Stream* legacy; int error = 0; };
+struct Graph;
 struct Stream {
   Context* context;
   bool blocking;
   std::deque<std::function<void()>> queue;
   uint64_t asked = 0, done = 0;
   bool running = false;
+  Graph* captured = nullptr;  // what is asked of it goes there
 };
 struct Event { Context* context; Stream* stream = nullptr; uint64_t point = 0; };
 struct Module { Context* context; std::string symbol; Kernel kernel; Run run; int parameters; bool is_cut; };
 struct Function { Module* module; int dynamic = 48 << 10; };
 struct Start { Function* function; unsigned blocks, threads, shared; std::vector<uint64_t> arguments; };
-struct Node { Start start; std::vector<Node*> before; };
+using Job = std::function<void(Context*)>;
+struct Node { Job job; std::vector<Node*> before; };
 struct Graph { std::vector<std::unique_ptr<Node>> nodes; };
-struct Exec { std::vector<Start> order; bool is_gone = false; };
+struct Exec { std::vector<Job> order; bool is_gone = false; };
 struct Block { size_t size; int ordinal; };
 
 std::recursive_mutex mutex;
@@ -203,6 +206,35 @@ int make_start(CUfunction handle, unsigned grid, unsigned threads, unsigned shar
   return 0;
 }
 
+// Adds a node behind others.
+Node* add_node(Graph* graph, Job job, const std::vector<Node*>& before) {
+  graph->nodes.push_back(std::make_unique<Node>(Node{std::move(job), before}));
+  return graph->nodes.back().get();
+}
+
+// Returns what a graph does, the last first where nothing orders it; false where nodes wait for each other.
+bool order_of(const Graph* graph, std::vector<Job>* order) {
+  std::set<Node*> ran;
+  while (ran.size() < graph->nodes.size()) {
+    bool moves = false;
+    for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend() && !moves; ++node) {
+      const auto& before = (*node)->before;
+      if (ran.count(node->get()) || !std::all_of(before.begin(), before.end(), [&](Node* each) { return ran.count(each); })) continue;
+      moves = true;
+      ran.insert(node->get());
+      order->push_back((*node)->job);
+    }
+    if (!moves) return false;
+  }
+  return true;
+}
+
+std::vector<Node*> nodes_of(const CUgraphNode* before, size_t number) {
+  std::vector<Node*> found;
+  for (size_t at = 0; at < number; ++at) found.push_back(reinterpret_cast<Node*>(before[at]));
+  return found;
+}
+
 Device& device_now() { return devices[current.back()->ordinal]; }
 
 template <typename T>
@@ -237,6 +269,22 @@ API void fake_fail(const char* name, int error, int after) { failures[name] = {a
 API int fake_calls(const char* name) { return calls[name]; }
 API size_t fake_used(int ordinal) { return devices[ordinal].used; }
 API const char* fake_message() { return message.c_str(); }
+
+// What a library that computes on the device is given by the one beside this: work on a stream, and memory there.
+API int fake_enqueue(CUstream handle, void (*run)(void*), void* data) {
+  std::lock_guard<std::recursive_mutex> held(mutex);
+  if (current.empty()) return 201;
+  Stream* stream = stream_of(handle);
+  if (!stream) return 400;
+  if (stream->captured) {
+    auto& nodes = stream->captured->nodes;
+    add_node(stream->captured, [=](Context*) { run(data); }, nodes.empty() ? std::vector<Node*>{} : std::vector<Node*>{nodes.back().get()});
+  } else {
+    push(stream, [=] { run(data); });
+  }
+  return 0;
+}
+API void* fake_memory(uint64_t address, size_t size) { return room(blocks, address) < size ? nullptr : here(address); }
 
 API CUresult CUDAAPI cuInit(unsigned) {
   ENTER("cuInit", false);
@@ -527,13 +575,38 @@ API CUresult CUDAAPI cuGraphAddKernelNode_v2(
   ENTER("cuGraphAddKernelNode_v2");
   auto* graph = reinterpret_cast<Graph*>(handle);
   if (!handles.count(graph)) FAIL(400);
-  auto made = std::make_unique<Node>();
+  Start made;
   const int error =
-      make_start(start->func, start->gridDimX, start->blockDimX, start->sharedMemBytes, start->kernelParams, &made->start);
+      make_start(start->func, start->gridDimX, start->blockDimX, start->sharedMemBytes, start->kernelParams, &made);
   if (error) FAIL(error);
-  for (size_t at = 0; at < number; ++at) made->before.push_back(reinterpret_cast<Node*>(before[at]));
-  *node = reinterpret_cast<CUgraphNode>(made.get());
-  graph->nodes.push_back(std::move(made));
+  Node* added = add_node(graph, [=](Context* context) { run_start(context, made); }, nodes_of(before, number));
+  *node = reinterpret_cast<CUgraphNode>(added);
+  OK;
+}
+API CUresult CUDAAPI cuGraphAddChildGraphNode(
+    CUgraphNode* node, CUgraph handle, const CUgraphNode* before, size_t number, CUgraph child) {
+  ENTER("cuGraphAddChildGraphNode");
+  auto* graph = reinterpret_cast<Graph*>(handle);
+  std::vector<Job> order;
+  if (!handles.count(graph) || !handles.count(child)) FAIL(400);
+  if (!order_of(reinterpret_cast<Graph*>(child), &order)) FAIL(1);
+  Job all = [=](Context* context) { for (const Job& job : order) job(context); };
+  *node = reinterpret_cast<CUgraphNode>(add_node(graph, all, nodes_of(before, number)));
+  OK;
+}
+API CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+  ENTER("cuStreamBeginCapture_v2");
+  Stream* stream = stream_of(handle);
+  if (!stream || stream == stream->context->legacy || stream->captured) FAIL(900);
+  if (static_cast<int>(mode) != 2) FAIL(901);  // freeing memory meanwhile would end it
+  stream->captured = kept(new Graph);
+  OK;
+}
+API CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  ENTER("cuStreamEndCapture");
+  Stream* stream = stream_of(handle);
+  if (!stream || !stream->captured) FAIL(901);
+  *graph = reinterpret_cast<CUgraph>(std::exchange(stream->captured, nullptr));
   OK;
 }
 API CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph handle, unsigned long long) {
@@ -541,18 +614,7 @@ API CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph hand
   auto* graph = reinterpret_cast<Graph*>(handle);
   if (!handles.count(graph)) FAIL(400);
   auto made = std::make_shared<Exec>();
-  std::set<Node*> ran;
-  while (ran.size() < graph->nodes.size()) {
-    bool moves = false;
-    for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend() && !moves; ++node) {
-      const auto& before = (*node)->before;
-      if (ran.count(node->get()) || !std::all_of(before.begin(), before.end(), [&](Node* each) { return ran.count(each); })) continue;
-      moves = true;
-      ran.insert(node->get());
-      made->order.push_back((*node)->start);
-    }
-    if (!moves) FAIL(1);
-  }
+  if (!order_of(graph, &made->order)) FAIL(1);
   execs[made.get()] = made;
   *exec = reinterpret_cast<CUgraphExec>(made.get());
   OK;
@@ -565,8 +627,8 @@ API CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream to) {
   auto exec = found->second;
   push(stream, [=] {
     if (exec->is_gone) return fault(stream->context, 700, "a graph that is gone");
-    for (const Start& start : exec->order) {
-      if (!stream->context->error) run_start(stream->context, start);
+    for (const Job& job : exec->order) {
+      if (!stream->context->error) job(stream->context);
     }
   });
   OK;
