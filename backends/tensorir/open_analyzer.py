@@ -98,11 +98,22 @@ class OpenAnalyzer:
             return [*self._most(value.a), *self._most(value.b)]
         if isinstance(value, tirx.FloorMod):
             return [*self._most(value.a), value.b - 1]
+        if isinstance(value, tirx.FloorDiv):
+            return [quotient for most in self._most(value.a) for quotient in self._most_over(most, value.b)]
         if isinstance(value, tirx.Add | tirx.Mul):
             combine = type(value)
             return [combine(a, b) for a in self._most(value.a) for b in self._most(value.b)]
         is_known = isinstance(value, tirx.IntImm) or (isinstance(value, tirx.Sub) and _is_one(value.b))
         return [value] if is_known else []
+
+
+    def _most_over(self, most: Expr, divisor: Expr) -> list[Expr]:
+        """Return what the quotient of a value that is at most `most` is at most, where what that is below is a multiple
+        of the divisor: the row of a position among b * l * 64 is below b, and its place in the row below l."""
+        limit, by = self._known.simplify(most + 1), _Product.of(divisor)
+        quotients = [product.over(by) for product in _products(limit)]
+        whole = [quotient for quotient in quotients if quotient]
+        return [self._known.simplify(_sum(whole) - 1)] if len(whole) == len(quotients) else []
 
 
 def _is_one(value: Expr) -> bool:

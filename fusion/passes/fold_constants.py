@@ -66,7 +66,7 @@ def _fold(
     if not all(isinstance(operand, GenericConst) and _is_plain(operand) for operand in operands):
         return None
     arrays = [operand.value.numpy() for operand in operands]
-    if not _has_value(value, arrays):
+    if not has_value(value, arrays):
         return None
     result = builder.normalize(value).ty
     shape = known_extents(result.shape)
@@ -81,11 +81,15 @@ def _fold(
     return constant(folded.astype(str(result.dtype.dtype), copy=False).reshape(shape))
 
 
-def _has_value(call: relax.Call, operands: Sequence[Array]) -> bool:
+INDEXING = ("take", "gather_elements")
+"""Operators that read at positions which have to be inside an axis."""
+
+
+def has_value(call: relax.Call, operands: Sequence[Array]) -> bool:
     """Return whether runs give a result: they fail where an integer is divided by zero or an index is outside."""
     if call_name(call) == "divide" and operands[1].dtype.kind in "iu":
         return bool(operands[1].all())
-    if call_name(call) not in ("take", "gather_elements") or str(getattr(call.attrs, "mode", "fast")) != "fast":
+    if call_name(call) not in INDEXING or str(getattr(call.attrs, "mode", "fast")) != "fast":
         return True
     size = operands[0].size if call.attrs.axis is None else operands[0].shape[int(call.attrs.axis)]
     return bool(((operands[1] >= -size) & (operands[1] < size)).all())

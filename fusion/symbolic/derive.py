@@ -17,7 +17,7 @@ import numpy as np
 from fusion.extents import DerivedSize, Extent, Sizes, with_derived
 from fusion.symbolic.fit import Fit, NotLinearError
 from fusion.symbolic.open_dims import OpenDims
-from fusion.symbolic.outline import OpenOutline, OperatorLine
+from fusion.symbolic.outline import OpenOutline, OperatorLine, check_alike
 
 Column = tuple[int, ...]
 _DIVISORS = range(2, 65)
@@ -52,6 +52,7 @@ def deduce(
         Declined: It differs in more than sizes.
         NotLinearError: A number in it is neither an extent nor a quotient or a sum of those.
     """
+    check_alike(outlines)
     found = _Deducer([with_derived(each, following) for each in sizes], list(following))
     found.explain(dict.fromkeys(column for lines in zip(*outlines, strict=False) for column in _columns(lines)))
     return Deduction(tuple(found.derived), OpenOutline.of(outlines, found.fit), tuple(found.rivals))

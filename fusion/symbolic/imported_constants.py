@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import tvm
+from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.bindings import call_name
 from fusion.declined import Declined
 from fusion.extents import Sizes
 from fusion.frontends.branched import graphs_of
+from fusion.passes.fold_constants import INDEXING, has_value
 from fusion.structural import find
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join_weights import grown, join_weight
@@ -59,6 +62,13 @@ class ImportedConstants:
 def constants_of(mod: tvm.IRModule) -> list[np.ndarray]:
     """Return the constants of a model and its branches, one for each place where one is read."""
     return list(map(as_numpy, _tensors(mod)))
+
+
+def fails_always(mod: tvm.IRModule) -> bool:
+    """Return whether every run of a model reads outside of a table of constants, at places that are constants too."""
+    reads = (value for value in find(mod["main"], relax.Call) if call_name(value) in INDEXING)
+    known = (call for call in reads if all(isinstance(arg, GenericConst) for arg in call.args))
+    return any(not has_value(call, [as_numpy(arg.value) for arg in call.args]) for call in known)
 
 
 def _tensors(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:

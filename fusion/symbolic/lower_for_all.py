@@ -81,9 +81,11 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     begun = _Begun(importer, ctx)
     found = replace(importer, begin=begun.begin).find()
     importer = replace(importer, dims=found.dims)
-    found = end_sums(importer, found)
     is_limited = bool(importer.limits)
     importer.limits.clear()  # they are its bounds
+    found = end_sums(importer, found)
+    is_limited |= bool(importer.limits)
+    importer.limits.clear()
     near = begun.near(found)
     while True:
         try:
@@ -238,5 +240,5 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _
     other = probes[1].mod
     lowered = lower_open(mod, ctx, imported, near.one, other=other, work=work, known=near.kernels)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
-    bounds = bounds_with_nothing(importer, within_tables(found, opened), opened)
+    bounds, opened = bounds_with_nothing(importer, within_tables(found, opened), opened)
     return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)

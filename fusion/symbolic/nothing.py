@@ -23,6 +23,7 @@ from fusion.extents import Extent, Sizes
 from fusion.frontends.branched import MAIN, split_branches
 from fusion.frontends.imported import BranchCall, read_branch_call
 from fusion.symbolic.imported_constants import constants_of
+from fusion.symbolic.join_weights import grown
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
 from fusion.symbolic.sized_imports import FoundModel, SizedImports
@@ -36,12 +37,13 @@ _MOST = 5
 
 def bounds_with_nothing(
     importer: SizedImports, found: FoundModel, weights: Sequence[OpenWeight]
-) -> dict[str, range]:
+) -> tuple[dict[str, range], tuple[OpenWeight, ...]]:
     """Return the bounds of a model with 0 among the sizes of each symbol where it is the same one there, alone and
-    together with the others, and `weights`, the constants that depend on sizes, too. Those with a symbol that is
-    divided stay: what an import makes of `(0 - 3) // 2 + 1` columns is an error.
+    together with the others, and `weights`, the constants that depend on sizes, too: with these, whose tables may begin
+    at another place, as those of positions behind an empty cache do. Bounds with a symbol that is divided stay: what an
+    import makes of `(0 - 3) // 2 + 1` columns is an error.
     """
-    dims, bounds = found.dims, dict(found.bounds)
+    dims, bounds, told = found.dims, dict(found.bounds), tuple(weights)
     divided = {name for size in dims.derived if size.divisor > 1 for part in size.parts for name in part.symbols}
     empty = _Emptied(found, importer.read(found.near[0]), weights)
     taking = list[str]()
@@ -56,11 +58,12 @@ def bounds_with_nothing(
             except (Declined, FusionError):
                 continue
             held, near = constants_of(mod), found.near[0]
-            told = all(_is_same(weight, near, sizes) or _is_held(weight, sizes, held) for weight in weights)
-            if told and found.graph.is_at(outline(mod), sizes, left):
+            larger = [weight if _is_same(weight, near, sizes) else _larger(weight, sizes, held) for weight in told]
+            if None not in larger and found.graph.is_at(outline(mod), sizes, left):
                 bounds[symbol] = range(taken.stop)
+                told = tuple(filter(None, larger))
                 taking.append(symbol)
-    return bounds
+    return bounds, told
 
 
 def _some_of(symbols: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -112,6 +115,13 @@ def _is_before_first(weight: OpenWeight, sizes: Sizes) -> bool:
 def _is_same(weight: OpenWeight, one: Sizes, other: Sizes) -> bool:
     """Return whether a constant is the same at both sizes, as it depends on none that differs."""
     return all(extent.at(one) == extent.at(other) for extent in (*weight.shape, *weight.source.extents))
+
+
+def _larger(weight: OpenWeight, sizes: Sizes, held: Sequence[np.ndarray]) -> OpenWeight | None:
+    """Return a constant with what an import that has those `held` has of its table at `sizes`; None where none of these
+    is the constant."""
+    larger = chain([weight], (grown(weight, value, sizes) for value in held))
+    return next((each for each in larger if each is not None and _is_held(each, sizes, held)), None)
 
 
 def _is_held(weight: OpenWeight, sizes: Sizes, held: Sequence[np.ndarray]) -> bool:

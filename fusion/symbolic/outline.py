@@ -106,12 +106,9 @@ class OpenOutline:
         Raises:
             Declined: They differ in more than sizes, for this reason.
         """
-        if len(set(map(len, outlines))) > 1:
-            raise Declined("it has another number of operators at other sizes")
+        check_alike(outlines)
         found = []
         for lines in zip(*outlines, strict=True):
-            if len({(line.text, len(line.numbers)) for line in lines}) > 1:
-                raise Declined(f"its {lines[0].operator or 'graph'} is another one at other sizes")
             numbers = zip(*(line.numbers for line in lines), strict=True)
             try:
                 found.append((lines[0], tuple(map(fit.extent, numbers))))
@@ -132,6 +129,19 @@ class OpenOutline:
     def leaves(self, lines: Sequence[OperatorLine]) -> bool:
         """Return whether a model with these operators leaves some of constants only that are computed in this one."""
         return sum(line.is_known for line in lines) > sum(line.is_known for line, _ in self.lines)
+
+
+def check_alike(outlines: Sequence[tuple[OperatorLine, ...]]) -> None:
+    """Raise what models of which these are the operators at some sizes differ in but for numbers.
+
+    Raises:
+        Declined: They do, for this reason.
+    """
+    if len(set(map(len, outlines))) > 1:
+        raise Declined("it has another number of operators at other sizes")
+    for lines in zip(*outlines, strict=True):
+        if len({(line.text, len(line.numbers)) for line in lines}) > 1:
+            raise Declined(f"its {lines[0].operator or 'graph'} is another one at other sizes")
 
 
 def _are_in_order(wanted: Sequence[tuple[Content, bool]], lines: Sequence[OperatorLine]) -> bool:

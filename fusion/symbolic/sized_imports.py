@@ -22,7 +22,7 @@ from fusion.pipeline import prepare_graph
 from fusion.symbolic.choose_probes import choose_probes
 from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
-from fusion.symbolic.imported_constants import ImportedConstants, constants_of
+from fusion.symbolic.imported_constants import ImportedConstants, constants_of, fails_always
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import LARGEST, CallAtFault, OpenDims
 from fusion.symbolic.outline import OpenOutline, OperatorLine, has_strides, outline
@@ -125,6 +125,8 @@ class SizedImports:
         imported = self.read_shapes(shapes)
         if imported.mod is None or imported.subgraphs:
             raise Declined("ONNX Runtime runs a part of it")
+        if fails_always(imported.mod):
+            raise Declined("every run of it fails: a table ends before these sizes")
         return join_branches(imported.mod, imported.branches)
 
     def find(self) -> FoundModel:

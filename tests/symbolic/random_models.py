@@ -233,25 +233,51 @@ def _across(graph: Graph) -> None:
 def _behind(graph: Graph) -> None:
     """Put the rows of one input behind those of the other, as a cache and what is new are."""
     graph.add("Concat", ["y", "x"], (BATCH, BOTH, WIDTH), axis=1)
+    if graph.rng.integers(2):
+        _positions_behind(graph)
+
+
+def _stack(graph: Graph) -> None:
+    """Put two tensors beside each other along a new first axis, as keys and values of a cache are."""
+    first = graph.pick(lambda dims: len(dims) == 3) or graph.values[0]
+    second = graph.pick(lambda dims: dims == first[1]) or first
+    front = graph.integers(0)
+    parts = [graph.add("Unsqueeze", [name, front], (1, *dims)) for name, dims in (first, second)]
+    graph.add("Concat", parts, (2, *first[1]), axis=0)
 
 
 def _positions(graph: Graph) -> None:
     """Add the rows of a table of 32 positions that the length has."""
     found = graph.pick(lambda dims: len(dims) == 3 and dims[1] == LENGTH and isinstance(dims[2], int))
     if found is not None and isinstance(found[1][2], int):
-        name, dims = found
-        number = len(graph.nodes)
-        shape, length, places = (f"{kind}{number}" for kind in ("shape", "length", "places"))
-        zero, one = graph.weight(np.array(0, np.int64)), graph.weight(np.array(1, np.int64))
-        graph.nodes.append(helper.make_node("Shape", [name], [shape]))
-        graph.nodes.append(helper.make_node("Gather", [shape, one], [length], axis=0))
-        graph.nodes.append(helper.make_node("Range", [zero, length, one], [places]))
-        rows = f"rows{number}"
-        graph.nodes.append(helper.make_node("Gather", [graph.normal(32, dims[2]), places], [rows], axis=0))
-        graph.add("Add", [name, rows], dims)
+        zero = graph.weight(np.array(0, np.int64))
+        _add_positions(graph, found, 32, zero, _length(graph, found[0]))
+
+
+def _positions_behind(graph: Graph) -> None:
+    """Add to the rows of one input positions behind those of the other, of a table of 400 for both."""
+    _add_positions(graph, graph.values[0], 400, _length(graph, "y"), _length(graph, graph.values[-1][0]))
+
+
+def _length(graph: Graph, name: str) -> str:
+    """Return the name of the second size of a tensor."""
+    shape, length = (f"{kind}{len(graph.nodes)}" for kind in ("shape", "length"))
+    graph.nodes.append(helper.make_node("Shape", [name], [shape]))
+    graph.nodes.append(helper.make_node("Gather", [shape, graph.weight(np.array(1, np.int64))], [length], axis=0))
+    return length
+
+
+def _add_positions(graph: Graph, found: tuple[str, Dims], places: int, begin: str, end: str) -> None:
+    """Add the rows of a new table of as many `places` from `begin` up to `end` to a tensor."""
+    name, dims = found
+    taken, rows = (f"{kind}{len(graph.nodes)}" for kind in ("taken", "rows"))
+    one = graph.weight(np.array(1, np.int64))
+    graph.nodes.append(helper.make_node("Range", [begin, end, one], [taken]))
+    graph.nodes.append(helper.make_node("Gather", [graph.normal(places, int(dims[2])), taken], [rows], axis=0))
+    graph.add("Add", [name, rows], dims)
 
 
 _STEPS: tuple[Callable[[Graph], None], ...] = (
     _unary, _binary, _bias, _product, _product, _softmax, _norm, _transpose, _attend, _mean, _sum, _concat, _first,
-    _last, _gram, _heads, _rows, _positions,
+    _last, _gram, _heads, _rows, _stack, _positions,
 )  # fmt: skip

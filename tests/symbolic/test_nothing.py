@@ -184,3 +184,36 @@ def test_sizes_that_may_be_0_alone_are_not_so_together() -> None:
     assert (mean(rows(2, 0), rows(2, 0))[0] == 0).all()
     with pytest.raises(FusionError, match="outside its axis"):
         last(rows(2, 0), rows(2, 0))
+
+
+def test_positions_behind_an_empty_cache_begin_where_their_table_does() -> None:
+    """Rows get positions behind those of a cache, and the cache and they together are stacked beside their own tanh, as
+    keys and values are; the table of positions has 300."""
+    table = np.random.default_rng(2).standard_normal((300, 8)).astype(np.float32)
+    nodes = [
+        helper.make_node("Constant", [], ["table"], value=numpy_helper.from_array(table)),
+        helper.make_node("Constant", [], ["step"], value_int=1),
+        helper.make_node("Constant", [], ["front"], value_ints=[0]),
+        helper.make_node("Shape", ["past"], ["cached"], start=1, end=2),
+        helper.make_node("Concat", ["past", "x"], ["both"], axis=1),
+        helper.make_node("Shape", ["both"], ["all"], start=1, end=2),
+        helper.make_node("Squeeze", ["cached"], ["begin"]),
+        helper.make_node("Squeeze", ["all"], ["end"]),
+        helper.make_node("Range", ["begin", "end", "step"], ["places"]),
+        helper.make_node("Gather", ["table", "places"], ["positions"]),
+        helper.make_node("Add", ["x", "positions"], ["placed"]),
+        helper.make_node("Concat", ["past", "placed"], ["keys"], axis=1),
+        helper.make_node("Tanh", ["keys"], ["values"]),
+        *(helper.make_node("Unsqueeze", [name, "front"], [f"{name}_1"]) for name in ("keys", "values")),
+        helper.make_node("Concat", ["keys_1", "values_1"], ["made"], axis=0),
+    ]
+    module = compiled(nodes, 4)
+    for cached, length in ((3, 2), (0, 5), (0, 1), (299, 1), (12, 250), (4, 0)):
+        past, x = rows(2, cached), rows(2, length)
+        keys = np.concatenate([past, x + table[cached : cached + length]], 1)
+        np.testing.assert_allclose(module(past, x)[0], np.stack([keys, np.tanh(keys)]), rtol=1e-5, atol=1e-6)
+    (form,) = module.specializations
+    assert form.opened is not None
+    assert form.opened.describe_bounds() == "batch 0 to 65536, cached 0 to 299, length 0 to 299"
+    with pytest.raises(FusionError, match="outside its axis"):
+        module(rows(2, 290), rows(2, 11))

@@ -49,7 +49,8 @@ class MapWriter:
             return
         for begin, extent in self._segments(along, at):
             # lanes that branch differently would each be a scalar anyway, and TVM's vectoriser gets them wrong
-            lanes = 1 if tiled.is_guarded and tiled.branches_on(along, at, begin, extent) else self.lanes
+            may_branch = tiled.is_guarded or not isinstance(extent, int)
+            lanes = 1 if may_branch and tiled.branches_on(along, at, begin, extent) else self.lanes
             first = sum_of(along.begin, int64(begin))
             start = int64(0) if tiled.is_guarded else first
             for position in self._vectors(along, at, start, extent, lanes):
