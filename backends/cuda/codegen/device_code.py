@@ -24,7 +24,7 @@ from backends.cuda.codegen.count_traffic import count_traffic
 from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import assemble
-from backends.cuda.cublaslt.product import LibraryCall, read_call
+from backends.cuda.cublaslt.product import DeviceProductCall, read_call
 from backends.cuda.cublaslt.template import call_of
 from backends.cuda.traffic import LaunchTraffic
 from backends.tensorir.stages import dtype_of, shape_of
@@ -68,7 +68,7 @@ class DeviceKernels:
     parameters: int
     workspaces: tuple[int, ...]
     launches: tuple[Launch, ...]
-    call: LibraryCall | None = None
+    call: DeviceProductCall | None = None
 
 
 def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels:

@@ -65,7 +65,7 @@ class LibraryProduct:
 
 
 @dataclass(frozen=True)
-class LibraryCall:
+class DeviceProductCall:
     """A product and where its tensors are.
 
     Attributes:
@@ -77,7 +77,7 @@ class LibraryCall:
     arguments: tuple[int, ...]
 
 
-def read_call(fields: Mapping[str, Any]) -> LibraryCall:
+def read_call(fields: Mapping[str, Any]) -> DeviceProductCall:
     """Return the call that `dataclasses.asdict` made these fields of.
 
     Raises:
@@ -88,7 +88,7 @@ def read_call(fields: Mapping[str, Any]) -> LibraryCall:
         lies = given[side]
         given[side] = OperandLayout(bool(lies["by_depth"]), int(lies["step"]), int(lies["batch_step"]))
     product = LibraryProduct(**given)
-    call = LibraryCall(product, tuple(map(int, fields["arguments"])))
+    call = DeviceProductCall(product, tuple(map(int, fields["arguments"])))
     sizes = (product.batches, product.rows, product.columns, product.depth, product.left.step, product.right.step)
     is_known = {product.dtype, product.result_dtype} <= set(DTYPES)
     if not is_known or min(sizes) < 1 or len(call.arguments) != 3 + product.has_bias:

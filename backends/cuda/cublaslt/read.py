@@ -12,7 +12,7 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
-from backends.cuda.cublaslt.product import LibraryCall, LibraryProduct, OperandLayout
+from backends.cuda.cublaslt.product import DeviceProductCall, LibraryProduct, OperandLayout
 from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
 from backends.tensorir.accesses import flat_index, range_of
@@ -24,7 +24,7 @@ from fusion.declined import Declined
 Expr = Any
 
 
-def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> LibraryCall:
+def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceProductCall:
     """Return the call that computes `func`.
 
     Raises:
@@ -33,7 +33,7 @@ def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> LibraryCall:
     product = read_product(func)
     behind = _Behind.of(product)
     tensors = [product.left.buffer, product.right.buffer, behind.result, *behind.biases]
-    return LibraryCall(
+    return DeviceProductCall(
         LibraryProduct(
             batches=product.batches,
             rows=product.rows,

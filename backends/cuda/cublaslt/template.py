@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from tvm import tirx
 
-from backends.cuda.cublaslt.product import NAME, LibraryCall, read_call
+from backends.cuda.cublaslt.product import NAME, DeviceProductCall, read_call
 from backends.cuda.cublaslt.read import read_product_call
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
@@ -24,7 +24,7 @@ def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
     return Scheduled(made, NAME, str(call.product), cycles=seconds * ctx.device.clock_hz)
 
 
-def estimate(call: LibraryCall, device: CudaDevice) -> float:
+def estimate(call: DeviceProductCall, device: CudaDevice) -> float:
     """Return the roofline time of a call in seconds, for how near the library comes to it was measured nowhere."""
     product = call.product
     item, stored = (4 if dtype == "float32" else 2 for dtype in (product.dtype, product.result_dtype))
@@ -34,7 +34,7 @@ def estimate(call: LibraryCall, device: CudaDevice) -> float:
     return device.floor(flops, product.batches * (read + written), device.gflops(product.multiplied)).seconds
 
 
-def call_of(func: tirx.PrimFunc) -> LibraryCall | None:
+def call_of(func: tirx.PrimFunc) -> DeviceProductCall | None:
     """Return the call that computes a PrimFunc; None where loops do."""
     held = func.attrs.get(_CALL) if func.attrs else None
     return None if held is None else read_call(json.loads(str(held)))

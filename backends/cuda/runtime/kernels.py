@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.cuda.cublaslt.loaded import LoadedProduct
-from backends.cuda.cublaslt.product import LibraryCall
+from backends.cuda.cublaslt.product import DeviceProductCall
 from backends.cuda.runtime.code_file import CodeFile, CodeLaunch
 from backends.cuda.runtime.device import OpenDevice
 from backends.cuda.runtime.driver import CAPTURE_RELAXED, MAX_DYNAMIC_SHARED_BYTES, KernelNode
@@ -135,7 +135,7 @@ class LoadedKernels:
             for each in function.launches
         ]  # fmt: skip
 
-    def _product(self, kernel: str, call: LibraryCall) -> LoadedProduct:
+    def _product(self, kernel: str, call: DeviceProductCall) -> LoadedProduct:
         if kernel not in self._products:
             self._products[kernel] = LoadedProduct(self._device, call.product)
         return self._products[kernel]
