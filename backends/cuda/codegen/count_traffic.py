@@ -101,13 +101,15 @@ class _Counter:
         if name in ("bring_run", "store_run"):
             _, _, begin, end, *_ = arguments
             size = self._at_first(end - begin) * parameter * times // self.threads
+        elif name == "bring_vector":
+            size = _PAST_L1 * times
         elif name.endswith("_elements"):
             item = next(_item_bytes(each) for each in arguments if isinstance(each, Var) and _is_buffer(each))
             size = parameter * item * times
         else:
             size = _FIXED_BYTES.get(name, parameter * (4 if name.endswith("_floats") else 1)) * times
         for number, place in enumerate(places):
-            past = name == "bring_run" or (name == "copy_async" and parameter == _PAST_L1)
+            past = name in ("bring_run", "bring_vector") or (name == "copy_async" and parameter == _PAST_L1)
             writes = name.startswith(("put_", "store_")) and number == len(places) - 1
             self._add(place.source, size, stored=writes or past)
 

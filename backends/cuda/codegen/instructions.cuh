@@ -113,23 +113,29 @@ __device__ __forceinline__ void multiply_floats(float* sums, const float* left, 
         sums[row * COLUMNS + column] =
             fmaf(left[row * DEPTH + k], right[column * DEPTH + k], sums[row * COLUMNS + column]);
 }
-// Copies the elements of ITEM bytes from `begin` to `end` of `memory` to shared memory, where `to` has the 16 bytes in
-// which the first of them lies; the threads of a block each copy some of the runs of 16 bytes. Warps begin with a sector.
+// Copies 16 bytes of a run of elements of ITEM bytes, from `begin` to `end` of `memory`, to shared memory, where `to` has
+// the 16 bytes in which the first of them lies: those `at` the number behind where its sector begins. What lies beside
+// the run comes too, but nothing from `limit` on, which ends the memory.
+template <int ITEM>
+__device__ __forceinline__ void bring_vector(void* to, const void* memory, int begin, int end, int limit, int at) {
+  constexpr int MANY = 16 / ITEM;
+  const int first = begin / MANY, run = first / 2 * 2 + at;
+  if (run < first || run * MANY >= end) return;
+  char* place = static_cast<char*>(to) + (run - first) * 16;
+  const char* source = static_cast<const char*>(memory) + static_cast<long long>(run) * 16;
+  if (limit - run * MANY >= MANY) {
+    copy_async<16>(place, source, 16);
+  } else {
+    for (int i = 0; i < limit - run * MANY; ++i) copy_async<ITEM>(place + i * ITEM, source + i * ITEM, ITEM);
+  }
+}
+// Copies a whole run, of which the threads of a block have some accesses each. Warps begin with a sector.
 template <int ITEM>
 __device__ __forceinline__ void bring_run(void* to, const void* memory, int begin, int end, int thread, int threads) {
   constexpr int MANY = 16 / ITEM;
-  const int first = begin / MANY;
-  for (int run = first / 2 * 2 + thread; run <= (end - 1) / MANY; run += threads) {
-    const int behind = end - run * MANY, before = begin - run * MANY;
-    char* place = static_cast<char*>(to) + (run - first) * 16;
-    const char* source = static_cast<const char*>(memory) + static_cast<long long>(run) * 16;
-    if (before <= 0 && behind >= MANY) {
-      copy_async<16>(place, source, 16);
-    } else {
-      for (int i = 0; i < MANY; ++i)
-        if (i >= before && i < behind) copy_async<ITEM>(place + i * ITEM, source + i * ITEM, ITEM);
-    }
-  }
+  const int before = begin / MANY / 2 * 2;
+  for (int at = thread; (before + at) * MANY < end; at += threads)
+    bring_vector<ITEM>(to, memory, begin, end, end, at);
   commit_copies();
   wait_copies<0>();
 }

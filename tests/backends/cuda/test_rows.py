@@ -104,7 +104,8 @@ def test_a_number_of_each_row_may_be_an_output(shape: tuple[int, ...]) -> None:
     wide = x.astype(np.float64)
     done, counts = run(lambda b, x: op.sqrt(op.mean(op.multiply(x, x), -1)), x)
     np.testing.assert_allclose(done.astype(np.float64), np.sqrt((wide * wide).mean(-1)), rtol=2**-10)
-    assert counts.load_bytes == x.nbytes
+    # The access that begins a row may bring the end of the row before.
+    assert x.nbytes <= counts.load_bytes < x.nbytes + 16 * done.size
     np.testing.assert_array_equal(run(lambda b, x: op.max(x, -1), x)[0], x.max(-1))
 
 

@@ -1,7 +1,8 @@
 """Memory-bound kernels use the sectors that they move, also at sizes that no sector divides: counted on the emulator.
 
 A tensor that ends inside of a sector leaves the rest of it unused: of 49 float16 that is a quarter, of 9,000 nothing.
-Tensors have some kilobytes here, as those of models have at least.
+Tensors have some kilobytes here, as those of models have at least. Where a kernel only moves numbers, it is compared
+with what no kernel can do without: each sector that holds one of them, once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tvm.relax import op
 
 from backends.cuda.codegen.device_code import generate_kernels
 from backends.cuda.devices import A100
+from backends.cuda.kernels.runs import SECTOR_BYTES
 from backends.cuda.schedule import schedule
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
 from tests.backends.cuda.emulated import numbers
@@ -43,6 +45,10 @@ def padded_pool(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
 def pool_in_float64(x: np.ndarray) -> np.ndarray:
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
     return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2].max((-1, -2))
+
+
+def padded_and_joined(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.pad(x, [(0, 0), (1, 0)]), y], 1)
 
 
 CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
@@ -75,3 +81,39 @@ def test_at_least_95_percent_of_the_bytes_of_sectors_are_used(
     used = sum(each.load_bytes + each.store_bytes for each in counts)
     assert used / sum(32 * (each.load_sectors + each.store_sectors) for each in counts) >= 0.95
     assert used <= sum(launch.traffic.thread_bytes for launch in kernels.launches)
+
+
+MOVED: list[tuple[Build, Callable[..., np.ndarray], list[tuple[int, ...]]]] = [
+    (lambda b, x: op.strided_slice(x, [1], [3], [52]), lambda x: x[:, 3:52], [(64, 80)]),
+    (lambda b, x: op.strided_slice(x, [1], [1], [197]), lambda x: x[:, 1:], [(24, 197)]),
+    (lambda b, x: op.strided_slice(x, [1, 2], [1, 3], [6, 12]), lambda x: x[:, 1:6, 3:12], [(9, 8, 20, 3)]),
+    (lambda b, x: op.nn.pad(x, [0, 0, 1, 2, 3, 4]), lambda x: np.pad(x, [(0, 0), (1, 2), (3, 4)]), [(5, 31, 29)]),
+    (lambda b, *xs: op.concat(xs, 1), lambda *xs: np.concatenate(xs, 1), [(64, 49), (64, 31), (64, 5)]),
+    (lambda b, x, y: op.concat([op.nn.pad(x, [0, 0, 1, 0]), y], 1), padded_and_joined, [(64, 48), (64, 31)]),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("build", "reference", "shapes"), MOVED)
+def test_what_is_moved_comes_in_hardly_more_sectors_than_it_lies_in(
+    build: Build, reference: Callable[..., np.ndarray], shapes: list[tuple[int, ...]], dtype: str
+) -> None:
+    arrays = [numbers(*shape).astype(dtype) for shape in shapes]
+    func = prim_func(build, arrays)
+    output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, dtype)
+    kernels = generate_kernels("kernel", schedule(func, A100).func, "sm_80")
+    counts = run_kernels(kernels, [*arrays, output], (0, 3))
+    np.testing.assert_array_equal(output, reference(*arrays))
+    moved = sum(each.load_sectors + each.store_sectors for each in counts)
+    assert SECTOR_BYTES * moved <= sum(launch.traffic.thread_bytes for launch in kernels.launches)
+    assert (sectors_read(reference, arrays) + -(-output.nbytes // SECTOR_BYTES)) / moved >= 0.95
+
+
+def sectors_read(reference: Callable[..., np.ndarray], arrays: list[np.ndarray]) -> int:
+    """Return in how many sectors those elements of the arrays lie that the result has."""
+    of_sector = SECTOR_BYTES // arrays[0].itemsize
+    numbered, first = [], of_sector  # what is padded is 0, in a sector of its own
+    for array in arrays:
+        numbered.append(first + np.arange(array.size).reshape(array.shape))
+        first += -(-array.size // of_sector) * of_sector
+    return np.count_nonzero(np.unique(reference(*numbered) // of_sector))

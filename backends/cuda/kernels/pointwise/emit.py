@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 import tvm_ffi
 from tvm import tirx
@@ -13,10 +14,13 @@ from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
 
 from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.pointwise.boxes import boxes_of
+from backends.cuda.kernels.pointwise.bring import STATIC_BYTES, Brought, Pieces, bring, pieces_of
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
+from backends.cuda.kernels.runs import SECTOR_BYTES
 from backends.tensorir.accesses import flat_index, unravel
-from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.inlining import Resolver
 from backends.tensorir.stages import dtype_of, loads, shape_of
@@ -42,6 +46,18 @@ def emit_pointwise(func: tirx.PrimFunc) -> tirx.PrimFunc:
             ...
     ```
 
+    Where neighbours lie next to each other, but where no access begins, as in a slice of odd rows, a block brings what
+    it reads first, and threads have single elements:
+
+    ```
+    for block, thread in T.grid(ceil(elements / 1024), 256):
+        for turn in range(ceil(runs * vectors / 256)): bring_vector(shared, a, ...)
+        barrier
+        for turn in T.unroll(4):
+            at = block * 1024 + turn * 256 + thread
+            b[at] = max(shared[at // 49 * 80 + at % 49 + origins[...]], 0.0)
+    ```
+
     Raises:
         Declined: `read_pointwise` cannot read it.
     """
@@ -51,7 +67,12 @@ def emit_pointwise(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def emit_elements(parts: ElementwiseRegion) -> tirx.Stmt:
     """Return the loops over the elements of a region, as `emit_pointwise` shows them."""
     elements = prod(shape_of(parts.outputs[0].buffer))
-    lanes = _neighbours(parts, elements)
+    single = _read_singly(parts, elements)
+    is_single = any(prod(shape_of(buffer)) * _SMALL >= elements for buffer in single)
+    all_pieces = list(_brought(parts, single)) if is_single else []
+    if all_pieces:
+        return _emit_brought(parts, all_pieces)
+    lanes = 1 if is_single else widest_run(parts)
     whole, rest = divmod(elements, lanes)
     nest, threads = Nest(), THREADS
     with (
@@ -102,12 +123,12 @@ class _Position:
         return load_flat(buffer, self.flat) if self.is_written(buffer, index) else tirx.BufferLoad(buffer, list(index))
 
 
-def _neighbours(parts: ElementwiseRegion, elements: int) -> int:
-    """Return how many neighbours a thread has: those of one access, or one where a tensor that is no small one has to
-    be read element by element, which lanes then do side by side."""
+def _read_singly(parts: ElementwiseRegion, elements: int) -> set[Var]:
+    """Return the tensors that threads with as many neighbours as one access brings would read element by element; where
+    there are any but small ones, lanes do so side by side."""
     many = widest_run(parts)
     if many == 1 or elements < many:
-        return many
+        return set()
     vector = Var("vector", "int64")
     lanes = Lanes(Var("lane", "int64"), many, ((vector, elements // many),))
     nest, at = Nest(), _Position.of(parts, vector * many, lanes)
@@ -115,8 +136,38 @@ def _neighbours(parts: ElementwiseRegion, elements: int) -> int:
     values = [resolver.resolve(stage.value, dict(at.place)) for stage in parts.outputs]
     loaded = Loaded(nest, lanes)
     left = [loaded.take(value) for value in (*(bound for _, bound in resolver.bindings), *values)]
-    single = (load.source for value in left for load in loads(value) if str(load.source.scope()) != "local")
-    return 1 if any(prod(shape_of(buffer)) * _SMALL >= elements for buffer in single) else many
+    return {load.source for value in left for load in loads(value) if str(load.source.scope()) != "local"}
+
+
+def _brought(parts: ElementwiseRegion, single: Collection[Var]) -> Iterator[Pieces]:
+    """Yield what a block brings of the tensors that are read element by element: of those whose rows do not begin with
+    sectors, as far as its shared memory holds them."""
+    boxes = {} if parts.is_permuted else boxes_of(parts)
+    left = STATIC_BYTES
+    for buffer in (buffer for buffer in boxes if buffer in single):
+        try:
+            pieces = pieces_of(buffer, boxes[buffer], THREADS * widest_run(parts))
+        except Declined:
+            continue
+        if pieces.shared_bytes <= left and not pieces.box.is_aligned(SECTOR_BYTES // pieces.item_bytes):
+            left -= pieces.shared_bytes
+            yield pieces
+
+
+def _emit_brought(parts: ElementwiseRegion, all_pieces: list[Pieces]) -> tirx.Stmt:
+    """Return the loops of a region of which a block brings tensors."""
+    elements, nest, of_block = prod(shape_of(parts.outputs[0].buffer)), Nest(), all_pieces[0].of_block
+    with (
+        bound_loop(nest, "blockIdx.x", -(-elements // of_block)) as block,
+        bound_loop(nest, "threadIdx.x", THREADS) as thread,
+    ):
+        brought = bring(nest, all_pieces, block * of_block, thread, THREADS)
+        with nest.run("turn", of_block // THREADS, ForKind.UNROLLED) as turn:
+            at = nest.bind("at", block * of_block + turn * THREADS + thread)
+            with guard(nest, at < elements if elements % of_block else None):
+                lanes = Lanes(Var("lane", "int64"), 1, ((at, elements),))
+                compute_elements(nest, parts, at, lanes, {}, brought=brought)
+    return nest.finish()
 
 
 def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, extent: int) -> None:
@@ -125,12 +176,16 @@ def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, exten
     compute_elements(nest, parts, vector * lanes.many, Lanes(lanes.var, lanes.many, ((vector, extent),)), {})
 
 
-def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: Lanes, made: Mapping[Var, Var]) -> None:
+def compute_elements(
+    nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: Lanes, made: Mapping[Var, Var],
+    brought: Mapping[Var, Brought] = MappingProxyType({}),
+) -> None:  # fmt: skip
     """Add what one thread does for the elements of the outputs from the position `begin` on, in their order.
 
     Args:
         made: Registers with the same elements of what the kernel has computed, by the buffers that the stages read;
             where the region is permuted, it is so that they are read at these positions.
+        brought: What of memory is in the block's shared memory; a thread has one element then.
 
     Raises:
         Declined: Other elements of these are read.
@@ -138,6 +193,8 @@ def compute_elements(nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: L
     analyzer, position = lanes.analyzer(), _Position.of(parts, begin, lanes)
 
     def load(buffer: Var, index: Sequence[Expr]) -> Expr:
+        if buffer in brought:
+            return brought[buffer].element(flat_index(shape_of(buffer), index, analyzer), begin)
         if buffer not in made:
             return position.load(buffer, index)
         at = flat_index(shape_of(buffer), index, analyzer)
