@@ -29,6 +29,8 @@ _SILENCE_S = 3
 _ROUNDS = 9
 _LARGE = 1 << 20
 """Bytes of the copy that tells the bandwidth."""
+_CPU = "target.llvm_get_system_cpu"
+"""A function of TVM's compiler."""
 _ENDED = "the server ended, or closed the connection"
 
 
@@ -39,7 +41,8 @@ class RpcSession:
         """Connect.
 
         Raises:
-            TargetError: There is no server, it serves another, has another key, or another kind of CPU.
+            TargetError: There is no server, it serves another, has another key, no compiler, or another kind of CPU.
+            DeviceLostError: It ended meanwhile.
         """
         self.server = server
         self._lock = threading.RLock()
@@ -47,13 +50,23 @@ class RpcSession:
         self._session, self._socket = _connect(server)
         weakref.finalize(self, self._socket.close)
         self.device = self._session.cpu(0)
-        theirs, ours = (str(get("target.llvm_get_system_cpu")()) for get in (self.function, tvm.get_global_func))
+        theirs, ours = self._cpu(), str(tvm.get_global_func(_CPU)())
         if theirs != ours:
             raise TargetError(
                 f"the device {server.name!r} has another CPU than this machine",
                 why=f"it is a {theirs}, and code is made for this one, a {ours}",
                 hint="compile the model on a machine like that",
             )
+
+    def _cpu(self) -> str:
+        try:
+            return str(self.call(lambda: self.function(_CPU)()))
+        except ExecutionError as error:
+            raise TargetError(
+                f"the device {self.server.name!r} cannot tell its CPU",
+                why=f"it has TVM's runtime without the compiler, or could not load that ({error.why})",
+                hint="install apache-tvm of this version there, and see what its server prints as it starts",
+            ) from error
 
     def function(self, name: str) -> Any:
         """Return a function of the server by its name."""

@@ -21,8 +21,8 @@ _OFFLOAD_HINT = "name a CUDA device by its number: cuda:0, and ?memory=8G behind
 _HINT = 'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1?memory=512M"]'
 _RPC_HINT = "name a server of TVM RPC: rpc://host:9090/key, and ?memory=512M or ?timeout=60 behind it"
 _EXAMPLES = {
-    "memory": "memory=512M, a number and one of K, M, G and T, powers of 1024 bytes,",
-    "timeout": "timeout=60, seconds",
+    "memory": "memory=512M (a number and one of K, M, G and T, powers of 1024 bytes)",
+    "timeout": "timeout=60 (seconds)",
 }
 _TIMEOUT_S = 60.0
 _OFFLOADED = ("cuda",)

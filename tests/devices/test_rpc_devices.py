@@ -18,6 +18,8 @@ import pytest
 import fusion
 from bench.devices.rpc_servers import KEY, RpcServerProcess, free_port, server, wait_for
 from fusion.device_module import DeviceModule
+from fusion.devices import rpc_session
+from fusion.devices.targets import parse_devices
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
 from tests import without_torch
 from tests.devices.forced import TARGETS, alternating, divided, replicated
@@ -130,3 +132,10 @@ def test_what_is_no_server_is_told(board: RpcServerProcess) -> None:
         time.sleep(0.05)
     # TVM leaves the socket of a handshake open that failed.
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_a_server_without_the_compiler_is_told(board: RpcServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    monkeypatch.setattr(rpc_session, "_CPU", "what.no.server.has")
+    with pytest.raises(TargetError, match="install apache-tvm"):
+        rpc_session.RpcSession(parse_devices([board.target])[0])  # type: ignore[arg-type]
