@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from backends.kernel import KernelInfo
@@ -50,31 +50,32 @@ def placed_operators(form: Specialization) -> list[PlacedOperator]:
             "the model cannot be planned", why="it is compiled for all sizes", hint="give all sizes: --shape"
         )
     calls = {index: call for index, call in enumerate(graph.calls) if call.kind != "input"}
-    _check(calls.values(), form.kernels)
     position = {index: placed for placed, index in enumerate(calls)}
     results = _results(graph)
     return [
         PlacedOperator(
             call.name,
-            _work(form.kernels[call.op]),
+            _work(call, form.kernels.get(call.op), results.get(index, 0)),
             tuple(position[read.source] for read in call.reads if read.source in position),
             weights=call.weights,
-            result=results.get(index, form.kernels[call.op].written),
+            result=results.get(index) or form.kernels[call.op].written,
         )
         for index, call in calls.items()
     ]
 
 
-def _check(calls: Iterable[GraphCall], kernels: Mapping[str, KernelInfo]) -> None:
-    for call in calls:
-        kernel = kernels.get(call.op)
-        if kernel is None or not kernel.bytes:
-            raise OptionError(
-                "the model cannot be planned",
-                where=call.name,
-                why=f"it is of the kind {call.kind}, and what it takes is not known",
-                hint="plan a model that is kernels only, with all sizes given: --shape",
-            )
+def _work(call: GraphCall, kernel: KernelInfo | None, result: int) -> Work:
+    """Return what a call takes. The loops of a check are not counted: it reads and writes its values once."""
+    if kernel is not None:
+        moved = kernel.bytes or sum(read.bytes for read in call.reads) + result
+        if moved:
+            return Work(kernel.work, kernel.flops, moved)
+    raise OptionError(
+        "the model cannot be planned",
+        where=call.name,
+        why=f"it is of the kind {call.kind}, and what it takes is not known",
+        hint="plan a model that is kernels only, with all sizes given: --shape",
+    )
 
 
 def _results(graph: ModelGraph) -> dict[int, int]:
@@ -84,10 +85,6 @@ def _results(graph: ModelGraph) -> dict[int, int]:
         for read in call.reads:
             found[read.source] = max(found.get(read.source, 0), read.bytes)
     return found
-
-
-def _work(kernel: KernelInfo) -> Work:
-    return Work(kernel.work, kernel.flops, kernel.bytes)
 
 
 def plan_text(choice: PlanChoice) -> str:

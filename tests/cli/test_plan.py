@@ -17,17 +17,21 @@ from tests.cli.commands import run, run_json
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a convolution and a product of its result."""
+    """Return a convolution, a product of its result, and some of its columns, whose numbers are checked when it runs."""
     draw = np.random.default_rng(0)
     kernel, matrix = draw.standard_normal((8, 3, 3, 3)), draw.standard_normal((14, 10))
     graph = helper.make_graph(
         [
             helper.make_node("Conv", ["x", "kernel"], ["y"]),
             helper.make_node("MatMul", ["y", "matrix"], ["z"]),
+            helper.make_node("Gather", ["z", "at"], ["columns"], axis=3),
         ],
         "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 8, 14, 10])],
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16]),
+            helper.make_tensor_value_info("at", TensorProto.INT64, [4]),
+        ],
+        [helper.make_tensor_value_info("columns", TensorProto.FLOAT, [1, 8, 14, 4])],
         [
             numpy_helper.from_array(kernel.astype(np.float32), "kernel"),
             numpy_helper.from_array(matrix.astype(np.float32), "matrix"),
