@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from backends.cpu.codegen.generate import generate_module
@@ -48,11 +49,27 @@ def schedule(build: Build, arrays: Sequence[np.ndarray], target: str = "llvm", t
 
 def run(kernel: Scheduled, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Compile for this host and return the outputs; they are filled with NaN bytes before."""
-    func = kernel.func.with_attr("global_symbol", "k")
-    library = generate_module(tvm.IRModule({"k": func}), context.resolve().target)
-    outputs = [_poisoned(param) for param in func.params[len(arrays) :]]
-    library["k"](*(tvm.runtime.tensor(np.asarray(a)) for a in arrays), *outputs)
-    return [output.numpy() for output in outputs]
+    (outputs,) = run_different([kernel], arrays)
+    return outputs
+
+
+def run_different(kernels: Sequence[Scheduled], arrays: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+    """Compile those that differ as one module for this host, and return the outputs of each.
+
+    Several targets often have the same loops for small tensors; a module for each kernel takes LLVM twice as long.
+    """
+    different: dict[str, tirx.PrimFunc] = {}
+    for kernel in kernels:
+        if not any(tvm_ffi.structural_equal(kernel.func, func) for func in different.values()):
+            different[f"k{len(different)}"] = kernel.func
+    named = {name: func.with_attr("global_symbol", name) for name, func in different.items()}
+    library = generate_module(tvm.IRModule(named), context.resolve().target)
+    inputs, results = [tvm.runtime.tensor(np.asarray(array)) for array in arrays], []
+    for name, func in named.items():
+        outputs = [_poisoned(param) for param in func.params[len(arrays) :]]
+        library[name](*inputs, *outputs)
+        results.append([output.numpy() for output in outputs])
+    return results
 
 
 def _poisoned(param: tirx.Var) -> tvm.runtime.Tensor:
