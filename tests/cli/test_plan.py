@@ -17,7 +17,7 @@ from tests.cli.commands import run, run_json
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a convolution, a product of its result, and some of its columns, whose numbers are checked when it runs."""
+    """Return a convolution, a product of its result, and some columns of that, whose numbers are checked in a run."""
     draw = np.random.default_rng(0)
     kernel, matrix = draw.standard_normal((8, 3, 3, 3)), draw.standard_normal((14, 10))
     graph = helper.make_graph(
