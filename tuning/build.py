@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from tvm import tirx
 
-from fusion.map_in_threads import map_in_threads
+from fusion.map_in_threads import ThreadedCalls
 from tuning.toolchain import Toolchain
 
 _PART = 4
@@ -16,17 +18,20 @@ _PART = 4
 Named = tuple[str, tirx.PrimFunc]
 
 
-def build_library(kernels: Sequence[Named], toolchain: Toolchain, library: Path, over: Callable[[], bool]) -> set[str]:
+def build_library(kernels: Iterable[Named], toolchain: Toolchain, library: Path, over: Callable[[], bool]) -> set[str]:
     """Write `library` and return the names of the kernels that are in it; none where it could not be written.
 
-    What is first in `kernels` is built first; one that fails to build is left out.
+    What is first in `kernels` is built first, while those behind it are still being made where they come from an
+    iterator; one that fails to build is left out.
     """
-    parts = [kernels[start : start + _PART] for start in range(0, len(kernels), _PART)]
+    some = iter(kernels)
 
     def compile_part(part: Sequence[Named]) -> list[tuple[Path, list[str]]]:
         return [] if over() else _compile(part, toolchain, library)
 
-    built = [entry for entries in map_in_threads(compile_part, parts) for entry in entries]
+    with ThreadedCalls() as calls:
+        parts = [calls.add(partial(compile_part, part)) for part in iter(lambda: list(islice(some, _PART)), [])]
+        built = [entry for entries in calls.results(parts) for entry in entries]
     if not built:
         return set()
     try:

@@ -94,7 +94,8 @@ def decide(times: Mapping[int, Times], uses: int) -> Decision:
 
 
 def _times_of(candidate: int, found: Times, default: Times, uses: int) -> CandidateTimes:
-    mine, its = (found.blocks, default.blocks) if found.blocks else ([found.screening], [default.screening])
+    blocks = len(found.blocks)  # fewer than the default's where it was dropped
+    mine, its = (found.blocks, default.blocks[:blocks]) if blocks else ([found.screening], [default.screening])
     return CandidateTimes(
         candidate=candidate,
         seconds=median(mine) / uses,

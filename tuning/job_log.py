@@ -45,8 +45,8 @@ class RoundTimes:
     """Where the seconds of a round went.
 
     Attributes:
-        choosing: Points, and writing their loops.
-        building: Machine code of them.
+        choosing: Points, and writing their loops, while machine code of the first of them is made.
+        building: Machine code of the rest.
         waiting: For others to leave the machine alone.
         measuring: And learning from it.
     """

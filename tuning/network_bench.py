@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.tensorir.stages import dtype_of, shape_of
-from tuning.build import build_library
+from tuning.build import Named, build_library
 from tuning.candidates import Candidate, KernelCandidates
 from tuning.experiment import Experiment, LibraryCall, Step, StepCondition
 from tuning.measuring_session import MeasuringSession, Results
@@ -49,13 +49,21 @@ class NetworkBench:
         bases = [some.base for some in self.kernels.values()]
         return len(self.build(bases, lambda: False)) == len(bases)
 
-    def build(self, candidates: Sequence[Candidate], over: Callable[[], bool]) -> set[str]:
-        """Build candidates, those first that come first, until it is `over`; returns the symbols of those that are."""
-        missing = [each for each in candidates if each.symbol not in self._home]
-        path = self.folder / f"{missing[0].symbol}.so" if missing else self.folder
-        built = build_library([(each.symbol, each.made.func) for each in missing], self.toolchain, path, over)
+    def build(self, candidates: Iterable[Candidate], over: Callable[[], bool]) -> set[str]:
+        """Build candidates, those first that come first, until it is `over`; returns the symbols of those that are.
+        Where they come from an iterator, the first are built while the others are still being made."""
+        symbols = list[str]()
+
+        def missing() -> Iterator[Named]:
+            for each in candidates:
+                symbols.append(each.symbol)
+                if each.symbol not in self._home:
+                    yield each.symbol, each.made.func
+
+        path = self.folder / f"library{len(set(self._home.values()))}.so"
+        built = build_library(missing(), self.toolchain, path, over)
         self._home.update(dict.fromkeys(built, path))
-        return {each.symbol for each in candidates if each.symbol in self._home}
+        return {symbol for symbol in symbols if symbol in self._home}
 
     def measure(self, candidates: Mapping[str, Sequence[Candidate]], seconds: float) -> Results:
         """Return what `candidates` take, some of each kernel, all of which are built."""

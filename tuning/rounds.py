@@ -14,6 +14,8 @@ SCREENING = 5
 """Runs of each candidate before most of them are dropped."""
 _FINALISTS = 2
 """Candidates beside the first that are measured again."""
+_HOPELESS = 1.02
+"""Of the fastest finalist's time in a block: one that took more is not measured again."""
 BLOCKS = 4
 BLOCK_RUNS = 5
 """Runs of each finalist in a block; its time in the block is the least of them."""
@@ -33,7 +35,7 @@ class Times:
 
     Attributes:
         screening: In the first rounds; infinite where there was no time for any.
-        blocks: In each block of later rounds; empty for candidates that were dropped.
+        blocks: In each block of later rounds before it was dropped.
     """
 
     screening: float
@@ -61,6 +63,8 @@ class Rounds:
         times = [{candidate: Times(seconds) for candidate, seconds in found.items()} for found in screened]
         finals = [_finalists(found, some) for found, some in zip(screened, candidates, strict=True)]
         for _ in range(BLOCKS):
+            if all(len(some) == 1 for some in finals):
+                break
             block = self._block(finals, usual, BLOCK_RUNS, crowded=False)
             if self.over():
                 break
@@ -68,6 +72,7 @@ class Rounds:
                 for candidate, seconds in found.items():
                     times[kernel][candidate].blocks.append(seconds)
             usual = [min(found, key=found.__getitem__) for found in block]
+            finals = [_hopeful(found, some) for found, some in zip(block, finals, strict=True)]
         return times
 
     def check(self, before: Choice, after: Choice) -> tuple[float, float]:
@@ -113,6 +118,14 @@ class Rounds:
             for candidate, seconds in least[step].items():
                 totals[kernel][candidate] += seconds
         return totals
+
+
+def _hopeful(seconds: dict[int, float], candidates: Sequence[int]) -> list[int]:
+    """Return the first candidate, and the others that may still be the one to take: that is none that was slower than
+    the first in a block."""
+    first, *others = candidates
+    least = min(seconds.values())
+    return [first, *(each for each in others if seconds[each] < seconds[first] and seconds[each] <= _HOPELESS * least)]
 
 
 def _finalists(seconds: dict[int, float], candidates: Sequence[int]) -> list[int]:

@@ -28,15 +28,31 @@ from tuning.task import NETWORK, Environment, TuningTask
 PER_ROUND = 4
 """Points of a kernel in a round: what they take has to be known before the next are chosen."""
 _EMITTING, _BUILDING = 0.25, 0.6
-"""Shares of the time that is left by when loops are written, and code is made of them."""
+"""Shares of the time that is left for candidates by when loops are written, and code is made of them."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A point that is to be measured in this round."""
+    """A point of a kernel that is to be measured in this round."""
 
+    kernel: str
     offer: Offer
     candidate: Candidate
+
+
+@dataclass
+class _Built:
+    """What has code of what is to be measured.
+
+    Attributes:
+        asked: By kernel.
+        is_late: Whether time was over before all of it was built.
+        writing_s: Seconds in which loops were written, while code was made of the first of them.
+    """
+
+    asked: dict[str, list[_Asked]] = field(default_factory=dict)
+    is_late: bool = False
+    writing_s: float = 0.0
 
 
 @dataclass
@@ -86,13 +102,12 @@ class TunedNetwork:
             quiet: Waits, before something is measured, where others were using the machine while code was made.
         """
         began = time.perf_counter()
-        left = until - began
         allotted = allot(self.offers(), self.shares, self.limits.together)
-        asked = self._ask(allotted, began + _EMITTING * left, check)
         bests = self._bests()
         chosen = time.perf_counter()
         with watch() as load:
-            late = self._build(asked, bests, began + _BUILDING * left) if asked else False
+            made = self._build(allotted, bests, until, check)
+        asked = made.asked
         check()
         built = time.perf_counter()
         is_busy = quiet is not None and bool(asked) and load.others >= BUSY and quiet.wait()
@@ -101,9 +116,9 @@ class TunedNetwork:
         candidates = self._candidates(asked, bests)
         if asked and not self.failure:
             results = self.bench.measure(candidates, max(0.0, until - time.perf_counter()))
-            records = self._learn(candidates, results, late)
+            records = self._learn(candidates, results, made.is_late)
         ended = time.perf_counter()
-        made = JobRound(
+        done = JobRound(
             network=self.name,
             before=results.before if isfinite(results.before) else 0.0,
             after=results.after if isfinite(results.after) else 0.0,
@@ -113,11 +128,16 @@ class TunedNetwork:
                 for (name, some), each in zip(candidates.items(), results.decisions, strict=False)
                 if len(some) > 1 and each.times
             },
-            times=RoundTimes(chosen - began, built - chosen, waited - built, ended - waited),
+            times=RoundTimes(
+                choosing=chosen - began + made.writing_s,
+                building=built - chosen - made.writing_s,
+                waiting=waited - built,
+                measuring=ended - waited,
+            ),
             ended=ended,
             is_busy=is_busy,
         )
-        return made, records
+        return done, records
 
     def task(self, environment: Environment) -> TuningTask | None:
         """Return the question what the network takes with the best points of its kernels; None where nobody can say
@@ -158,9 +178,9 @@ class TunedNetwork:
         left = min(PER_ROUND, self.limits.points - search.tried)
         return search.offers(left) if left > 0 else ()
 
-    def _ask(self, allotted: Allotment, until: float, check: Callable[[], None]) -> dict[str, list[_Asked]]:
-        """Write the loops of what was allotted, of kernels with most time first; what has none is offered no more."""
-        found: dict[str, list[_Asked]] = {}
+    def _ask(self, allotted: Allotment, until: float, check: Callable[[], None]) -> Iterator[_Asked]:
+        """Yield what was allotted as its loops are written, of kernels with most time first; what has none is offered
+        no more."""
         for name in sorted(allotted, key=lambda name: -self.shares.get(name, 0.0)):
             for offer in allotted[name] if time.perf_counter() < until else ():
                 candidate = self.bench.kernels[name].at(offer.point, self.schedule)
@@ -168,39 +188,53 @@ class TunedNetwork:
                 if candidate is None:
                     self.searches[name].leave_out([offer.point])
                 else:
-                    found.setdefault(name, []).append(_Asked(offer, candidate))
-        return found
+                    yield _Asked(name, offer, candidate)
 
     def best(self, name: str) -> Candidate | None:
         """Return the fastest candidate of a kernel that is to be measured; None where that is the default."""
         point = self.searches[name].known.best()
         return None if point is None else self.bench.kernels[name].at(point, self.schedule)
 
-    def _build(self, asked: dict[str, list[_Asked]], bests: dict[str, Candidate], until: float) -> bool:
-        """Build all that; what has no code leaves `asked` and `bests`. Returns whether time was over before that."""
-        is_late = False
+    def _build(
+        self, allotted: Allotment, bests: dict[str, Candidate], until: float, check: Callable[[], None]
+    ) -> _Built:
+        """Build `bests` and what was allotted; what has no code leaves `bests`, and is not in what is returned.
 
-        def over() -> bool:
-            nonlocal is_late
-            is_late = is_late or time.perf_counter() > until
-            return is_late
-
+        Args:
+            until: When the job ends: code is made for a part of the time up to then.
+        """
+        made = _Built()
+        if not allotted:
+            return made
         self._is_built = self._is_built or self.bench.build_bases()
         if not self._is_built:
             self.failure = "the candidates cannot be built"
-            return False
-        wanted = [*bests.values(), *(each.candidate for some in asked.values() for each in some)]
-        built = self.bench.build(wanted, over)
+            return made
+        began = time.perf_counter()
+        left = until - began
+
+        def candidates() -> Iterator[Candidate]:
+            yield from bests.values()
+            for each in self._ask(allotted, began + _EMITTING * left, check):
+                made.asked.setdefault(each.kernel, []).append(each)
+                yield each.candidate
+            made.writing_s = time.perf_counter() - began
+
+        def over() -> bool:
+            made.is_late = made.is_late or time.perf_counter() > began + _BUILDING * left
+            return made.is_late
+
+        built = self.bench.build(candidates(), over)
         for name in [name for name, candidate in bests.items() if candidate.symbol not in built]:
             del bests[name]
-        for name, some in list(asked.items()):
-            asked[name] = [each for each in some if each.candidate.symbol in built]
-            if not is_late:  # what is not there cannot be built, now or later
+        for name, some in list(made.asked.items()):
+            made.asked[name] = [each for each in some if each.candidate.symbol in built]
+            if not made.is_late:  # what is not there cannot be built, now or later
                 missing = [each.offer.point for each in some if each.candidate.symbol not in built]
                 self.searches[name].leave_out(missing)
-            if not asked[name]:
-                del asked[name]
-        return is_late
+            if not made.asked[name]:
+                del made.asked[name]
+        return made
 
     def _candidates(
         self, asked: Mapping[str, Sequence[_Asked]], bests: Mapping[str, Candidate]

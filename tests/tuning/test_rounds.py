@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from tuning.decide import decide
-from tuning.rounds import BLOCKS, Rounds, Times
+from tuning.rounds import BLOCKS, SCREENING, Rounds, Times
 
 Step = tuple[int, int]
 
@@ -65,6 +65,21 @@ def test_candidates_take_turns() -> None:
 
     Rounds([0, 1], run, never).compare([[0, 1, 2], [0, 1]])
     assert runs[0, 1] == runs[0, 2] == 5, "what screening finds slower is not run again"
+
+
+def test_what_cannot_win_any_more_is_not_run_again() -> None:
+    """Candidate 1 is the fastest; 2 is a bit slower than it, and 3 was fast in the first runs only."""
+    runs = Counter[int]()
+
+    def run(step: int, candidate: int) -> float:
+        runs[candidate] += 1
+        return {0: 1.0, 1: 0.7, 2: 0.9, 3: 0.8 if runs[3] <= SCREENING else 1.1}[candidate]
+
+    (both,) = Rounds([0], run, never).compare([[0, 1, 2]])
+    assert [len(both[each].blocks) for each in range(3)] == [BLOCKS, BLOCKS, 1]
+    assert decide(both, 1).candidate == 1
+    (late,) = Rounds([0], run, never).compare([[0, 3]])
+    assert [len(late[each].blocks) for each in (0, 3)] == [1, 1], "nothing is left to be compared"
 
 
 @pytest.mark.parametrize("most", [0, 3, 40])
