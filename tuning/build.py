@@ -13,9 +13,9 @@ from fusion.map_in_threads import ThreadedCalls
 from tuning.toolchain import Toolchain
 
 _PART = 2
-"""Kernels that LLVM gets at a time: few enough that the deadline is kept, as what has begun is not stopped. Of 32 points
-of SqueezeNet two together took up to 0.8 s and four 1.2 (one CPU of Zen 3), with 1% less CPU time; one alone 0.5, with
-3% more."""
+"""Kernels that LLVM gets at a time: few enough that the deadline is kept, as what has begun is not stopped. Of 32
+points of SqueezeNet two together took up to 0.8 s and four 1.2 (one CPU of Zen 3), with 1% less CPU time; one alone
+0.5, with 3% more."""
 
 Named = tuple[str, tirx.PrimFunc]
 
