@@ -332,6 +332,19 @@ class Library(Protocol):
 
 
 @runtime_checkable
+class VersionedLibrary(Library, Protocol):
+    """A `Library` that tells its version, so that what is measured of it can be kept: it is a candidate for each match
+    of its patterns.
+
+    Attributes:
+        version: As for a `GraphLibrary`.
+    """
+
+    @property
+    def version(self) -> str: ...
+
+
+@runtime_checkable
 class GraphLibrary(Protocol):
     """Runs regions of a graph, as many operators together as it takes, by code of its own.
 
@@ -357,6 +370,10 @@ class GraphLibrary(Protocol):
         """Return what runs a region of `export`, in calls from several threads at a time. Its results have the dtypes
         and shapes of those of the function; between two calls its threads sleep."""
         ...
+
+
+RegionLibrary = GraphLibrary | VersionedLibrary
+"""What may be given regions of a graph."""
 
 
 @runtime_checkable

@@ -11,7 +11,15 @@ from typing import Any
 
 import tvm
 
-from backends.backend import DeviceLibrary, GraphLibrary, KernelCompiler, Library, ObjectWriter
+from backends.backend import (
+    DeviceLibrary,
+    GraphLibrary,
+    KernelCompiler,
+    Library,
+    ObjectWriter,
+    RegionLibrary,
+    VersionedLibrary,
+)
 from backends.registry import backend_for, libraries, library
 from fusion.cache import DiskCache, find_place
 from fusion.cpus import default_threads
@@ -46,8 +54,8 @@ class Context:
             float32 may to tfloat32 (10 bits behind the point), otherwise "fp32".
         effort: "balanced" or "max" where kernels are chosen by measuring them on this machine, otherwise "fast".
         cache: Where compiled forms are kept; None where they are not, as with a `Library`, whose version nobody knows.
-        libraries: What parts of the graph are offered to first, by name, in this order.
-        graph_libraries: What may run regions of the graph, by name, in this order.
+        libraries: What parts of the graph are offered to first, by name, in this order: those of no known version.
+        graph_libraries: What may run regions of the graph, by name, in this order: all others.
         places: Says which of them runs what, by their positions from 1 on.
         skipped: Backends that were asked for and are not there, a sentence each.
         database: What was measured before; None where nothing of it is looked for.
@@ -63,7 +71,7 @@ class Context:
     effort: str = FAST
     cache: DiskCache | None = None
     libraries: Mapping[str, Library] = field(default_factory=dict)
-    graph_libraries: Mapping[str, GraphLibrary] = field(default_factory=dict)
+    graph_libraries: Mapping[str, RegionLibrary] = field(default_factory=dict)
     places: Places = field(default_factory=PlacesByOrder)
     skipped: tuple[str, ...] = ()
     database: RecordStore | None = None
@@ -158,15 +166,15 @@ class _Asked:
     """The libraries that a compilation is to use.
 
     Attributes:
-        matching: Those with patterns that are named before the generator of kernels.
-        graphs: Those that run regions.
+        matching: Those with patterns and without a version that are named before the generator of kernels.
+        graphs: Those that run regions, or parts of known versions.
         preferred: Positions of those of them, from 1 on, that are named before the generator of kernels.
         of_device: Names of those that run kernels of the target, named before the generator.
         skipped: Which are not there, a sentence each.
     """
 
     matching: Mapping[str, Library]
-    graphs: Mapping[str, GraphLibrary]
+    graphs: Mapping[str, RegionLibrary]
     preferred: tuple[int, ...]
     of_device: tuple[str, ...]
     skipped: tuple[str, ...]
@@ -175,7 +183,8 @@ class _Asked:
 def _find_libraries(names: Sequence[str], compiler: KernelCompiler) -> _Asked:
     """Return the libraries of these names. ONNX Runtime behind the generator is the fallback only."""
     names = list(names)
-    found: dict[str, Library | GraphLibrary] = {}
+    matching: dict[str, Library] = {}
+    graphs: dict[str, RegionLibrary] = {}
     skipped, of_device = list[str](), list[str]()
     before = names[: names.index(GENERATOR)] if GENERATOR in names else []
     for name in names:
@@ -189,17 +198,15 @@ def _find_libraries(names: Sequence[str], compiler: KernelCompiler) -> _Asked:
         reason = _why_not_there(each, compiler)
         if reason:
             skipped.append(f"{name} runs nothing: {reason}")
-        elif not isinstance(each, DeviceLibrary):
-            found[name] = each
-        elif name in before:
+        elif isinstance(each, DeviceLibrary) and name in before:
             of_device.append(name)
+        elif isinstance(each, (GraphLibrary, VersionedLibrary)):
+            graphs[name] = each
+        elif isinstance(each, Library) and name in before:
+            matching[name] = each
         else:
             skipped.append(f"{name} runs nothing: it is named behind {GENERATOR}, and not measured")
-    graphs = {name: each for name, each in found.items() if not isinstance(each, Library)}
     preferred = tuple(place for place, name in enumerate(graphs, 1) if name in before)
-    matching = {name: each for name, each in found.items() if isinstance(each, Library) and name in before}
-    behind = (name for name in found if name not in graphs and name not in matching)
-    skipped += [f"{name} runs nothing: it is named behind {GENERATOR}, and not measured" for name in behind]
     return _Asked(matching, graphs, preferred, tuple(of_device), tuple(skipped))
 
 

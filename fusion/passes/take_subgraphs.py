@@ -17,7 +17,7 @@ from fusion.passes.rebuild import rebuild_main
 
 _log = logging.getLogger("fusion.backends")
 
-_COMPOSITE = "Composite"
+COMPOSITE = "Composite"
 """The attribute by which TVM says of what pattern a function is."""
 
 
@@ -72,7 +72,7 @@ class TakeSubgraphs(TellingPass[Taken]):
 
 def _export(mod: tvm.IRModule, library: Library) -> tuple[tvm.IRModule, dict[tvm.ir.GlobalVar, bytes]]:
     """Return `mod` with a function for each match of a pattern of `library`, and the bytes that it makes of those."""
-    matched = relax.transform.FuseOpsByPattern(list(library.patterns))(rebuild_main(mod, _name_calls))
+    matched = relax.transform.FuseOpsByPattern(list(library.patterns))(rebuild_main(mod, name_calls))
     parts = ((symbol, func) for symbol, func in matched.functions.items() if _pattern_of(func))
     return matched, {symbol: library.export(func) for symbol, func in parts}
 
@@ -92,7 +92,7 @@ class _Call:
         return builder.emit(call, self.names[value.op] or var.name)
 
 
-def _name_calls(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
+def name_calls(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
     """Return a call with the name of its variable as its place in the source: `FuseOpsByPattern` keeps that, and gives
     results of what it matched names of its own, by which nobody finds which operators are in there."""
     if not isinstance(value, relax.Call):
@@ -112,7 +112,7 @@ def _result_name(func: relax.Function) -> str:
 
 def _pattern_of(func: tvm.ir.BaseFunc) -> str:
     """Return the name of the pattern that `func` was made of; "" of any other function."""
-    return str(func.attrs.get(_COMPOSITE, "")) if func.attrs else ""
+    return str(func.attrs.get(COMPOSITE, "")) if func.attrs else ""
 
 
 def _operators(func: relax.Function) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from backends.backend import GraphLibrary
+from backends.backend import Library, RegionLibrary
 from backends.subgraphs import library_of, subgraph_key
 from fusion import pipeline
 from fusion.compiled_module import CompiledModule
@@ -24,12 +24,11 @@ from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR, MAX
-from fusion.passes.regions import RegionGraph
-from fusion.passes.regions.write import write_region
+from fusion.passes.regions import LibraryOffer, RegionGraph
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
-from fusion.placing.opens_apart import OpensApart
+from fusion.placing.opens_apart import opens_apart
 from fusion.placing.records import REGIONS, placement_at, placement_record, point_of
 from fusion.placing.region_costs import Make, MeasuredCosts, region_task
 from fusion.placing.search import SearchedLibrary, search_placement
@@ -91,7 +90,7 @@ class ChoosePlaces:
     make: Make
     _forms: dict[tuple[str, str], Specialization] = field(default_factory=dict, init=False)
     _mixed: Sequence[PlacedSubgraph] = field(default=(), init=False)
-    _apart: Mapping[str, GraphLibrary] = field(default_factory=dict, init=False)
+    _apart: Mapping[str, RegionLibrary] = field(default_factory=dict, init=False)
 
     def __call__(self) -> Specialization:
         """Return our kernels alone unless regions on libraries beat them in every block by more than the noise; with
@@ -130,7 +129,7 @@ class ChoosePlaces:
             if group.backend == HOST:
                 continue
             name = [*self.ctx.graph_libraries][group.backend - 1]
-            function = write_region(self._graph, group.operators).function
+            function = self._offers[group.backend].function(group.operators).function
             records = knowledge.records([region_task(function, name, self.ctx, knowledge)])
             if records and records[0].runs:
                 key = subgraph_key(name, self.ctx.graph_libraries[name].export(function), self.ctx.threads)
@@ -141,7 +140,7 @@ class ChoosePlaces:
         """Return whether what a record tells is a placement; where it tells one region by region, take that."""
         if name != _MIXED:
             return True
-        placed = placement_at(record.point, self._graph.graph, len(self.ctx.graph_libraries))
+        placed = placement_at(record.point, self._graph.graph, len(self._offers), self._parts_of)
         self._mixed = placed or ()
         return placed is not None
 
@@ -149,6 +148,17 @@ class ChoosePlaces:
     def _graph(self) -> RegionGraph:
         assert self.imported.mod is not None
         return pipeline.regions_of(self.imported.mod, self.ctx)
+
+    @cached_property
+    def _offers(self) -> Mapping[int, LibraryOffer]:
+        """What each library takes, by its position."""
+        libraries = self.ctx.graph_libraries.values()
+        return {place: LibraryOffer(self._graph, library) for place, library in enumerate(libraries, 1)}
+
+    def _parts_of(self, place: int) -> Sequence[frozenset[int]] | None:
+        """Return the parts that the library at a position runs, None where it runs any region."""
+        offer = self._offers[place]
+        return tuple(offer.patterns) if isinstance(offer.library, Library) else None
 
     def _tasks(self, knowledge: Knowledge) -> dict[str, TuningTask]:
         """Return the question of each library whether its regions are faster, and that of regions chosen one by one."""
@@ -198,7 +208,7 @@ class ChoosePlaces:
         try:
             with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
                 asked = self.ctx.graph_libraries.items()
-                self._apart = {name: OpensApart(name, library, session, folder) for name, library in asked}
+                self._apart = {name: opens_apart(name, library, session, folder) for name, library in asked}
                 taking, failed = self._compile(libraries)
                 idle_ones = (name for name in libraries if name not in taking)
                 found += (placement_record(tasks[name], REGIONS, None, time.time()) for name in idle_ones)
@@ -258,12 +268,12 @@ class ChoosePlaces:
     def _search(self, bench: _Bench, wholes: Mapping[str, float]) -> Sequence[PlacedSubgraph]:
         """Return the best placement that is found region by region, on the libraries of which it is known what the
         whole takes over our kernels; none where nothing is known of these, or it is all that one library takes."""
-        found, everything = self._graph, frozenset(self._graph.graph.operators)
+        found = self._graph
         try:
             kernels = kernel_costs(found.graph, self._trial(_ALL_CPU))
             libraries = {
-                place: SearchedLibrary(everything - found.why_not(library).keys(), wholes[name])
-                for place, (name, library) in enumerate(self.ctx.graph_libraries.items(), 1)
+                place: SearchedLibrary(self._offers[place].taken, wholes[name])
+                for place, name in enumerate(self.ctx.graph_libraries, 1)
                 if name in wholes
             }
         except (Declined, FusionError):
@@ -271,8 +281,9 @@ class ChoosePlaces:
         deadline = self.ctx.deadline.before(_SECONDS)  # what is found is compared, too
         ctx = replace(self._ctx_apart, deadline=deadline)
         costs = MeasuredCosts(
-            imported=self.imported, ctx=ctx, make=self.make, found=found, knowledge=bench.knowledge,
-            session=bench.session, folder=bench.folder, all_cpu=bench.all_cpu, tolerance=self._tolerance,
+            imported=self.imported, ctx=ctx, make=self.make, found=found, offers=self._offers,
+            knowledge=bench.knowledge, session=bench.session, folder=bench.folder, all_cpu=bench.all_cpu,
+            tolerance=self._tolerance,
         )  # fmt: skip
         ends = deadline.within(_SEARCH_SECONDS)
         best = search_placement(found.graph, kernels, libraries, costs, lambda: ends.left > 0)

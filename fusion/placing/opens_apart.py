@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from backends.backend import GraphLibrary, Open
+from backends.backend import GraphLibrary, Open, RegionLibrary, VersionedLibrary
 from fusion.errors import ExecutionError
 from fusion.placing.experiment import OpeningExperiment
 from tuning.measuring_session import MeasuringSession
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from tvm import relax
 
 
+Asked = TypeVar("Asked", bound=RegionLibrary)
+
+
 @dataclass
-class OpensApart:
-    """A `GraphLibrary`: a region that ends the process which opens it, or does not come back, ends nothing else.
+class _OpensApart(Generic[Asked]):
+    """What a library of either kind is: a region that ends the process which opens it, or does not come back, ends
+    nothing else.
 
     Attributes:
         name: By which the process that measures finds it.
@@ -30,7 +34,7 @@ class OpensApart:
     """
 
     name: str
-    library: GraphLibrary
+    library: Asked
     session: MeasuringSession
     folder: Path
     _broken: str = field(default="", init=False)
@@ -39,10 +43,6 @@ class OpensApart:
     def version(self) -> str:
         """See `GraphLibrary`."""
         return self.library.version
-
-    def why_not_taken(self, call: relax.Call) -> str:
-        """See `GraphLibrary`."""
-        return self.library.why_not_taken(call)
 
     def export(self, function: relax.Function) -> bytes:
         """See `GraphLibrary`."""
@@ -68,3 +68,27 @@ class OpensApart:
             return self.library.open(data, threads)(arrays)
 
         return call
+
+
+class _RegionsApart(_OpensApart[GraphLibrary]):
+    """A `GraphLibrary`."""
+
+    def why_not_taken(self, call: relax.Call) -> str:
+        """See `GraphLibrary`."""
+        return self.library.why_not_taken(call)
+
+
+class _PartsApart(_OpensApart[VersionedLibrary]):
+    """A `VersionedLibrary`."""
+
+    @property
+    def patterns(self) -> Sequence[relax.transform.FusionPattern]:
+        """See `Library`."""
+        return self.library.patterns
+
+
+def opens_apart(name: str, library: RegionLibrary, session: MeasuringSession, folder: Path) -> RegionLibrary:
+    """Return a library whose regions `session` opens first, which has a `folder` for files."""
+    if isinstance(library, VersionedLibrary):
+        return _PartsApart(name, library, session, folder)
+    return _RegionsApart(name, library, session, folder)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from placement.cover.problem import HOST, CoverGraph
-from placement.cover.regions import PlacedSubgraph, move_groups
+from placement.cover.regions import PlacedSubgraph, place_operators
 from tuning.decide import CandidateTimes
 from tuning.record import Record
 from tuning.task import TuningTask
@@ -38,9 +38,15 @@ def point_of(groups: Sequence[PlacedSubgraph]) -> dict[str, int]:
     return {str(next(operators)): backend for backend, operators in runs}
 
 
-def placement_at(point: Mapping[str, int], graph: CoverGraph, backends: int) -> list[PlacedSubgraph] | None:
-    """Return the placement of a point of a record, neighbours of one of the first `backends` joined; None where it is
-    none of this graph, whoever wrote it."""
+Parts = Sequence[frozenset[int]] | None
+"""What of a graph a backend runs as a subgraph each; None where it runs any operators together."""
+
+
+def placement_at(
+    point: Mapping[str, int], graph: CoverGraph, backends: int, parts: Callable[[int], Parts]
+) -> list[PlacedSubgraph] | None:
+    """Return the placement of a point of a record, neighbours of one of the first `backends` joined where that
+    runs them together, otherwise as the `parts` of each; None where it is none of this graph, whoever wrote it."""
     try:
         starts = sorted((int(start), backend) for start, backend in point.items())
     except ValueError:
@@ -55,6 +61,6 @@ def placement_at(point: Mapping[str, int], graph: CoverGraph, backends: int) -> 
         for (start, backend), end in zip(starts, ends, strict=True)
         for operator in range(start, end)
     ]
-    for backend in range(HOST + 1, backends + 1):
-        groups = move_groups(graph, groups, [False] * len(groups), backend)
+    for backend in sorted({group.backend for group in groups} - {HOST}):
+        groups = place_operators(graph, groups, [False] * len(groups), backend, parts(backend))
     return groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import FAST
-from fusion.passes.regions import RegionGraph
+from fusion.passes.regions import LibraryOffer, RegionGraph
 from fusion.passes.regions.write import write_region
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.records import REGIONS, placement_record
@@ -52,6 +52,7 @@ class MeasuredCosts:
         ctx: With libraries of regions; nothing more is measured behind its deadline.
         make: Compiles models.
         found: The graph that is covered.
+        offers: What each library takes of it, by its position.
         knowledge: What was measured before, and where what is measured is kept.
         session: Runs what is measured.
         folder: For files.
@@ -64,6 +65,7 @@ class MeasuredCosts:
     ctx: Context
     make: Make
     found: RegionGraph
+    offers: Mapping[int, LibraryOffer]
     knowledge: Knowledge
     session: MeasuringSession
     folder: Path
@@ -82,12 +84,22 @@ class MeasuredCosts:
         asked = sum(each.task.family == task.family for each in self.asked.values())
         if record is None and backend not in self._broken and asked < MOST_STRUCTURES and self.ctx.deadline.left > 0:
             record = placement_record(task, REGIONS, self._compare(function, backend), time.time())
-            self.knowledge.keep([record])
+            self.knowledge.keep([record, *self._record_of_part(record, backend, operators)])
         if record is None:
             return math.inf
         self.asked[task.key] = record
         # In the network, where weights and inputs lie elsewhere than in a region that is repeated alone.
         return ours * record.ratio if record.runs else math.inf
+
+    def _record_of_part(self, record: Record, backend: int, operators: frozenset[int]) -> Iterator[Record]:
+        """Yield what was measured around the only part that the backend runs of some operators as what is known of the
+        part: by its pattern and shapes, for whoever reports a placement."""
+        offer = self.offers[backend]
+        inside = [part for part in offer.patterns if part <= operators]
+        if len(inside) == 1:
+            name = [*self.ctx.graph_libraries][backend - 1]
+            function = offer.function(inside[0]).function
+            yield replace(record, task=region_task(function, name, self.ctx, self.knowledge))
 
     def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
         """See `PlacementCosts`: relative to our kernels alone."""

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from placement.cover.candidates import candidate_regions
+from placement.cover.candidates import regions_around
 from placement.cover.evolve import Bits, Evolution, evolve
 from placement.cover.lazy import find_measured_cover
+from placement.cover.places import TakenOperators
 from placement.cover.problem import HOST, CoverGraph, CoverProblem, MoveCost, SubgraphCandidate
 from placement.cover.quotient import ordered_groups, quotient
-from placement.cover.regions import PlacedSubgraph, move_groups
+from placement.cover.regions import PlacedSubgraph, place_operators
 
 _MOST_TIMES_FASTER = 3.0
 """That a library is taken to be than our kernels until it is measured: it is asked about what could pay if it were."""
@@ -45,12 +46,12 @@ class SearchedLibrary:
     """A library that regions may be moved to.
 
     Attributes:
-        takes: The operators that it takes.
+        takes: What it takes.
         whole: What the model takes with all of these on it, over what it takes on our kernels; None where that is not
             known.
     """
 
-    takes: frozenset[int]
+    takes: TakenOperators
     whole: float | None = None
 
 
@@ -58,8 +59,9 @@ class PlacementCosts(Protocol):
     """Says what placements take."""
 
     def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
-        """Return the seconds that a backend takes for some operators, which take our kernels `ours`, with the call and
-        with handing over what they read and make; infinite where it fails, or no more is to be measured."""
+        """Return the seconds that a backend takes for those that it takes of some operators, which all take our kernels
+        `ours`, and these for the rest, with calls and with handing over what it reads and makes; infinite where it
+        fails, or no more is to be measured."""
         ...
 
     def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
@@ -89,15 +91,28 @@ def search_placement(
         return cover
     library = max(counts, key=counts.__getitem__)
     others = [index for index, group in enumerate(cover) if group.backend != library]
-    movable = [index for index in others if cover[index].operators <= libraries[library].takes]
+    movable = [index for index in others if _is_taken(cover[index], libraries[library].takes)]
 
     def moved(bits: Bits) -> Sequence[PlacedSubgraph]:
         goes = {index for index, bit in zip(movable, bits, strict=True) if bit}
-        return move_groups(graph, cover, [index in goes for index in range(len(cover))], library)
+        groups = place_operators(
+            graph, cover, [index in goes for index in range(len(cover))], library, libraries[library].takes.parts
+        )
+        for other in libraries.keys() - {library}:  # the regions around its parts have more than these
+            parts = libraries[other].takes.parts
+            groups = groups if parts is None else place_operators(graph, groups, [False] * len(groups), other, parts)
+        return groups
 
     starts = list(dict.fromkeys([(False,) * len(movable), (True,) * len(movable)]))
     best = evolve(starts, lambda bits: costs.whole(moved(bits)), Evolution(evaluations=64), goes_on)
     return moved(best.bits)
+
+
+def _is_taken(group: PlacedSubgraph, taken: TakenOperators) -> bool:
+    """Return whether a group may move to a backend: all of it, or a part that the backend runs."""
+    if taken.parts is None:
+        return group.operators <= taken.operators
+    return any(part <= group.operators for part in taken.parts)
 
 
 def find_cover_of(
@@ -116,13 +131,15 @@ def find_cover_of(
     by_whole = sorted(libraries, key=lambda backend: libraries[backend].whole or math.inf)
     for later, backend in enumerate(by_whole):
         library = libraries[backend]
-        fit = frozenset(place for place, group in enumerate(groups) if group <= library.takes)
-        for region in candidate_regions(small, fit):
+        takes = library.takes
+        whole = frozenset(place for place, group in enumerate(groups) if group <= takes.operators)
+        for region in regions_around(small, groups, takes):
             took = sum(ours[place] for place in region)
             if not took:
                 continue
             least = took / _MOST_TIMES_FASTER * (1.0 + _LATER * later)
-            if region == fit and library.whole is not None:  # to compile all of it twice more would take long
+            # To compile all of it twice more would take long.
+            if takes.parts is None and region == whole and library.whole is not None:
                 known[len(candidates)] = max(took + (library.whole - 1.0) * sum(ours), least)
             candidates.append(SubgraphCandidate(region, backend, least))
     nothing = MoveCost()  # a region's own time has what it takes to hand over

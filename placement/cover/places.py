@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from placement.cover.problem import HOST, CoverGraph
-from placement.cover.regions import PlacedSubgraph, move_groups
+from placement.cover.regions import PlacedSubgraph, place_operators
 
-Takes = Callable[[int], Collection[int]]
-"""Returns the operators that the backend of a position takes; to find out may take seconds."""
+
+@dataclass(frozen=True)
+class TakenOperators:
+    """What a backend takes of a graph.
+
+    Attributes:
+        operators: Their positions.
+        parts: Those that it runs, each as a subgraph of its own; together they are the operators, each once. None where
+            it runs any of the operators together.
+    """
+
+    operators: frozenset[int]
+    parts: tuple[frozenset[int], ...] | None = None
+
+    @staticmethod
+    def in_parts(parts: Sequence[frozenset[int]]) -> TakenOperators:
+        """Return what a backend takes that runs these `parts` only."""
+        return TakenOperators(frozenset[int]().union(*parts), tuple(parts))
+
+
+Takes = Callable[[int], TakenOperators]
+"""Returns what the backend of a position takes; to find out may take seconds."""
 
 
 class Places(Protocol):
@@ -35,9 +55,9 @@ class PlacesByOrder:
         """See `Places`."""
         groups = alone_on_host(graph)
         for backend in self.backends:
-            taken = frozenset(takes(backend))
-            moved = [group.backend == HOST and group.operators <= taken for group in groups]
-            groups = move_groups(graph, groups, moved, backend)
+            taken = takes(backend)
+            moved = [group.backend == HOST and group.operators <= taken.operators for group in groups]
+            groups = place_operators(graph, groups, moved, backend, taken.parts)
         return groups
 
 

@@ -1,11 +1,11 @@
-"""Joins neighbouring subgraphs of one backend into larger ones, none of which waits for itself."""
+"""Joins neighbouring subgraphs of one backend into larger ones, none of which waits for itself, or takes them apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement.cover.problem import CoverGraph
+from placement.cover.problem import HOST, CoverGraph
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,26 @@ def move_groups(
     joined = _Quotient(graph, placed)
     joined.join(backend)
     return joined.in_order()
+
+
+def place_operators(
+    graph: CoverGraph,
+    groups: Sequence[PlacedSubgraph],
+    moved: Sequence[bool],
+    backend: int,
+    parts: Sequence[frozenset[int]] | None,
+) -> list[PlacedSubgraph]:
+    """Return `groups`, in an order in which they can run, of which those that are `moved` go to a `backend`: to one
+    that takes whole subgraphs as `move_groups` says; of one that runs `parts` only, those which lie in what is moved,
+    or was there before, are a subgraph each, and the other operators the host's."""
+    if parts is None:
+        return move_groups(graph, groups, moved, backend)
+    goes = [group for group, here in zip(groups, moved, strict=True) if here or group.backend == backend]
+    there = frozenset[int]().union(*(group.operators for group in goes))
+    whole = [part for part in parts if part <= there]
+    others = [group for group in groups if group not in goes]
+    rest = (PlacedSubgraph(frozenset({each}), HOST) for each in sorted(there.difference(*whole)))
+    return _Quotient(graph, [*others, *(PlacedSubgraph(part, backend) for part in whole), *rest]).in_order()
 
 
 class _Quotient:

@@ -33,10 +33,6 @@ class Remembers:
     def __init__(self, version):
         self.version = version
 
-    def why_not_taken(self, call):
-        taken = ("relax.matmul", "relax.cumsum") if self.version == "mixed" else ("relax.matmul",)
-        return "" if call.op.name in taken else "it is no matmul"
-
     def export(self, function):
         steps = []
         for binding in function.body.blocks[0].bindings:
@@ -70,6 +66,20 @@ class Remembers:
 
         return run
 
+class TakesRegions(Remembers):
+    def why_not_taken(self, call):
+        taken = ("relax.matmul", "relax.cumsum") if self.version == "mixed" else ("relax.matmul",)
+        return "" if call.op.name in taken else "it is no matmul"
+
+class Matches(Remembers):
+    @property
+    def patterns(self):
+        from tvm.relax.dpl import is_op, wildcard
+        from tvm.relax.transform import FusionPattern
+        matmul, cumsum = is_op("relax.matmul")(wildcard(), wildcard()), is_op("relax.cumsum")(wildcard())
+        return [FusionPattern("matching.matmul", matmul), FusionPattern("matching.cumsum", cumsum)]
+
+matching = Matches("matching")
 """
 FAIL = ("is_wrong", "raises", "crashes", "hangs", "crashes_opening")
 NAMES = ("wins", "sleeps", "mixed", *FAIL)
@@ -81,12 +91,12 @@ def _libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(measuring, "_POINT_SECONDS", 0.1)
     monkeypatch.setattr(choose, "_SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(choose, "_SECONDS", 2.0)
-    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 10.0)
-    (tmp_path / "remembers.py").write_text(SOURCE + "".join(f"{name} = Remembers({name!r})\n" for name in NAMES))
+    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 20.0)
+    (tmp_path / "remembers.py").write_text(SOURCE + "".join(f"{name} = TakesRegions({name!r})\n" for name in NAMES))
     info = tmp_path / "remembers-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: remembers\nVersion: 1.0\n")
-    lines = "".join(f"{name} = remembers:{name}\n" for name in NAMES)
+    lines = "".join(f"{name} = remembers:{name}\n" for name in (*NAMES, "matching"))
     (info / "entry_points.txt").write_text(f"[fusion.backends]\n{lines}")
     with importable(tmp_path, "remembers", monkeypatch):
         yield
@@ -119,12 +129,13 @@ def test_what_wins_is_taken_and_what_fails_is_not(tmp_path: Path, monkeypatch: p
     assert "wins runs 1 of 2 operators" in compiled(tmp_path / "records", asked).explain()
 
 
-def test_what_is_slow_elsewhere_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library is faster at the product and slower at the sums, so that all of its regions are slower."""
-    module = compiled(tmp_path / "records", ["mixed"], sums=True)
+@pytest.mark.parametrize("library", ["mixed", "matching"])
+def test_what_is_slow_elsewhere_stays(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library is faster at the product and slower at the sums, so that all that it takes is slower there."""
+    module = compiled(tmp_path / "records", [library], sums=True)
     placement = module.placement
     assert [(part.backend, part.operators) for part in placement.parts] == [
-        ("mixed", ("matmul",)), ("cpu", ("cumsum",)),
+        (library, ("matmul",)), ("cpu", ("cumsum",)),
     ], module.explain()  # fmt: skip
     assert placement.seconds is not None
     assert placement.all_cpu_seconds is not None
@@ -132,9 +143,9 @@ def test_what_is_slow_elsewhere_stays(tmp_path: Path, monkeypatch: pytest.Monkey
     assert placement.parts[0].runner_up == "cpu"
     np.testing.assert_allclose(module(X)[0], np.cumsum(X @ W, 1), rtol=1e-3, atol=1e-2)
     monkeypatch.setattr(ChoosePlaces, "_measure", refuse)
-    again = compiled(tmp_path / "records", ["mixed"], sums=True, effort="fast")
+    again = compiled(tmp_path / "records", [library], sums=True, effort="fast")
     assert again.placement == placement
-    assert compiled(tmp_path / "none", ["mixed"], sums=True, effort="fast").placement.backends == ("cpu",)
+    assert compiled(tmp_path / "none", [library], sums=True, effort="fast").placement.backends == ("cpu",)
 
 
 def refuse(*_: object) -> None:

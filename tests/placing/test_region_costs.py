@@ -12,6 +12,7 @@ import pytest
 
 from fusion import context, pipeline
 from fusion.frontends import import_model
+from fusion.passes.regions import LibraryOffer
 from fusion.placing.region_costs import MeasuredCosts
 from tests.module.small_models import mlp
 from tuning.decide import CandidateTimes, Decision
@@ -53,8 +54,10 @@ def test_regions(
     ctx = context.resolve(threads=1, backends=["onnxruntime", "cpu"], database=False)
     session: Any = AnsweringSession(answer)
     nothing: Any = None
+    found = pipeline.regions_of(import_model(mlp(), strict=True).mod, ctx)
     costs = MeasuredCosts(
-        imported=nothing, ctx=ctx, make=nothing, found=pipeline.regions_of(import_model(mlp(), strict=True).mod, ctx),
+        imported=nothing, ctx=ctx, make=nothing, found=found,
+        offers={1: LibraryOffer(found, ctx.graph_libraries["onnxruntime"])},
         knowledge=Knowledge.of(None, ctx.compiler), session=session, folder=tmp_path, all_cpu="", tolerance=1e-3,
     )  # fmt: skip
     parts = [(frozenset({0}), 2.0), (frozenset({0, 1}), 4.0), (frozenset({0}), 2.0)]

@@ -13,6 +13,7 @@ from fusion.placing.records import placement_at, point_of
 from fusion.placing.search import KernelCost, SearchedLibrary, search_placement
 from placement.cover.candidates import candidate_regions
 from placement.cover.check import why_not_cover
+from placement.cover.places import TakenOperators
 from placement.cover.problem import HOST, CoverGraph, CoverValue
 from placement.cover.quotient import ordered_groups, quotient
 from placement.cover.regions import PlacedSubgraph, move_groups
@@ -47,7 +48,7 @@ class TableCosts:
 def placed_by(graph: CoverGraph, seconds: Sequence[Sequence[float]], takes: dict[int, frozenset[int]]) -> list[int]:
     """Return the backend of each operator."""
     kernels = [KernelCost(frozenset({at}), seconds[HOST][at]) for at in graph.operators]
-    libraries = {backend: SearchedLibrary(taken) for backend, taken in takes.items()}
+    libraries = {backend: SearchedLibrary(TakenOperators(taken)) for backend, taken in takes.items()}
     groups = search_placement(graph, kernels, libraries, TableCosts(seconds), lambda: True)
     assert why_not_cover(graph, [group.operators for group in groups]) == ""
     where = {operator: group.backend for group in groups for operator in group.operators}
@@ -66,6 +67,20 @@ def test_slowed_matmuls_move_and_nothing_else() -> None:
     slowed = [3.0 * took if at % 2 == 0 else took for at, took in enumerate(usual)]
     apart = [took if at % 2 == 0 else 10.0 for at, took in enumerate(library)]  # what it does not do well
     assert placed_by(graph, [slowed, apart], everything) == [1 - at % 2 for at in range(size)]
+
+
+def test_parts_of_groups_move_and_the_rest_stays() -> None:
+    """Kernels of a matmul and its relu: a library that runs matmuls only has these, where that pays with the relu."""
+    values = (CoverValue(1.0), *(CoverValue(1.0, at, at == 5) for at in range(6)))
+    graph = CoverGraph(tuple((at,) for at in range(6)), values)
+    kernels = [KernelCost(frozenset({at, at + 1}), 9.0 if at == 2 else 1.0) for at in (0, 2, 4)]
+    takes = TakenOperators.in_parts([frozenset({at}) for at in (0, 2, 4)])
+    costs = TableCosts([[0.5, 0.5, 8.5, 0.5, 0.5, 0.5], [1.0] * 6])
+    groups = search_placement(graph, kernels, {1: SearchedLibrary(takes)}, costs, lambda: True)
+    assert why_not_cover(graph, [group.operators for group in groups]) == ""
+    assert [group.operators for group in groups if group.backend == 1] == [frozenset({2})]
+    assert (1, frozenset({2, 3})) in costs.asked
+    assert placement_at(point_of(groups), graph, 1, lambda _: takes.parts) is not None
 
 
 def test_what_fails_is_taken_by_none() -> None:
@@ -110,11 +125,11 @@ def test_a_placement_is_a_point_of_a_record() -> None:
     groups = [PlacedSubgraph(frozenset({at}), int(3 <= at < 6)) for at in graph.operators]
     point = point_of(groups)
     assert point == {"0": 0, "3": 1, "6": 0}
-    again = placement_at(point, graph, 1)
+    again = placement_at(point, graph, 1, lambda _: None)
     assert again is not None
     assert point_of(again) == point
     for other in ({}, {"1": 0}, {"0": 2}, {"0": 0, "12": 1}, {"a": 0}):
-        assert placement_at(other, graph, 1) is None
+        assert placement_at(other, graph, 1, lambda _: None) is None
 
 
 def test_all_that_a_library_takes_is_not_measured_again() -> None:
@@ -122,12 +137,13 @@ def test_all_that_a_library_takes_is_not_measured_again() -> None:
     graph = CoverGraph(((0,), (1,)), (CoverValue(1.0), CoverValue(1.0, 0), CoverValue(1.0, 1, True)))
     costs = TableCosts([[9.0, 9.0], [9.0, 9.0], [9.0, 9.0]])
     kernels = [KernelCost(frozenset({at}), 9.0) for at in graph.operators]
-    libraries = {1: SearchedLibrary(frozenset({0, 1}), 1.5), 2: SearchedLibrary(frozenset({0, 1}), 1.2)}
+    both = TakenOperators(frozenset({0, 1}))
+    libraries = {1: SearchedLibrary(both, 1.5), 2: SearchedLibrary(both, 1.2)}
     groups = search_placement(graph, kernels, libraries, costs, lambda: True)
     assert {group.backend for group in groups} == {0}
     assert frozenset({0, 1}) not in [operators for _, operators in costs.asked]
     assert [backend for backend, _ in costs.asked] == [2, 2, 1, 1]
-    half = {1: SearchedLibrary(frozenset({0, 1}), 0.5)}
+    half = {1: SearchedLibrary(both, 0.5)}
     moved = search_placement(graph, kernels, half, TableCosts([[9.0, 9.0], [4.5, 4.5]]), lambda: True)
     assert [(group.operators, group.backend) for group in moved] == [(frozenset({0, 1}), 1)]
 
@@ -136,6 +152,6 @@ def test_the_longest_are_asked_for_first() -> None:
     graph = CoverGraph(((0,), (1,), (2,)), (CoverValue(1.0), *(CoverValue(1.0, at, at == 2) for at in range(3))))
     costs = TableCosts([[1.0, 9.0, 4.0], [99.0] * 3])
     kernels = [KernelCost(frozenset({at}), costs.seconds[HOST][at]) for at in graph.operators]
-    search_placement(graph, kernels, {1: SearchedLibrary(frozenset({0, 1, 2}))}, costs, lambda: True)
+    search_placement(graph, kernels, {1: SearchedLibrary(TakenOperators(frozenset({0, 1, 2})))}, costs, lambda: True)
     alone = [operators for _, operators in costs.asked if len(operators) == 1]
     assert alone == [frozenset({1}), frozenset({2}), frozenset({0})]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,15 +13,18 @@ import pytest
 from onnx import helper
 
 import fusion
+from backends import registry
 from fusion import context, pipeline
 from fusion.bindings import call_name
+from fusion.errors import NotInstalledError
 from fusion.frontends import import_model
 from fusion.module.plan import KernelCall
 from fusion.module.program import KernelProgram
 from fusion.module.specialization import Specialization
-from fusion.passes.regions import RegionGraph
+from fusion.passes.regions import LibraryOffer, RegionGraph
 from fusion.placing import kernel_costs as costs_module
 from fusion.placing.search import SearchedLibrary, search_placement
+from placement.cover.places import TakenOperators
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
 from tests.module.small_models import FLOAT, model
@@ -58,6 +62,15 @@ def is_matmul(found: RegionGraph, operator: int) -> bool:
     return any(call_name(binding.value) == MATMUL for binding in found.operators[operator])
 
 
+def parts_of(name: str, found: RegionGraph) -> TakenOperators:
+    """Return what the patterns of a library match."""
+    try:
+        library: Any = registry.library(name)
+    except NotInstalledError as error:
+        pytest.skip(str(error))
+    return LibraryOffer(found, library).taken
+
+
 @pytest.fixture(scope="module")
 def form() -> Specialization:
     """The model on our kernels alone."""
@@ -65,9 +78,10 @@ def form() -> Specialization:
     return only
 
 
+@pytest.mark.parametrize("library", ["all operators", "onednn"])
 @pytest.mark.parametrize(("slowed", "moves"), [(1.0, False), (3.0, True)])
 def test_exactly_the_matmuls_move(
-    form: Specialization, slowed: float, moves: bool, monkeypatch: pytest.MonkeyPatch
+    form: Specialization, slowed: float, moves: bool, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operators = {str(name): kernel.ops for name, kernel in form.kernels.items()}
 
@@ -79,7 +93,8 @@ def test_exactly_the_matmuls_move(
     mod = import_model(chain(), strict=True).mod
     found = pipeline.regions_of(mod, context.resolve(threads=1))
     kernels = costs_module.kernel_costs(found.graph, form)
-    libraries = {1: SearchedLibrary(frozenset(found.graph.operators))}
+    takes = TakenOperators(frozenset(found.graph.operators)) if library == "all operators" else parts_of(library, found)
+    libraries = {1: SearchedLibrary(takes)}
     groups = search_placement(found.graph, kernels, libraries, LibraryCosts(found, slowed), lambda: True)
     matmuls = {each for each in found.graph.operators if is_matmul(found, each)}
     assert len(matmuls) == 3 <= len(kernels) - 2

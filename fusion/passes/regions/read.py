@@ -26,11 +26,17 @@ class RegionGraph:
             tuple.
         graph: What they read of each other.
         result: What the function returns.
+        mod: The module of the function, `main`.
     """
 
     operators: tuple[tuple[relax.Binding, ...], ...]
     graph: CoverGraph
     result: relax.Expr
+    mod: tvm.IRModule
+
+    def why_not_any(self, place: int) -> str:
+        """Return why no library runs an operator; "" where one may."""
+        return _why_not_any(self.operators[place])
 
     def why_not(self, library: GraphLibrary) -> Mapping[int, str]:
         """Return why `library` does not run some operators, by their positions."""
@@ -67,7 +73,7 @@ def read_regions(mod: tvm.IRModule) -> RegionGraph:
     values = tuple(CoverValue(_bytes(var.ty), makers.get(var), var in bindings.returned) for var in places)
     reads = tuple(tuple(sorted({places[read] for read in _read_outside(operator)})) for operator in operators)
     names = tuple(str(operator[0].var.name) for operator in operators)
-    return RegionGraph(operators, CoverGraph(reads, values, names), bindings.result)
+    return RegionGraph(operators, CoverGraph(reads, values, names), bindings.result, mod)
 
 
 def _operators(bindings: Bindings) -> tuple[tuple[relax.Binding, ...], ...]:
@@ -89,6 +95,10 @@ def _read_outside(operator: Sequence[relax.Binding]) -> Iterator[relax.Var]:
 
 
 def _why_not(operator: Sequence[relax.Binding], library: GraphLibrary) -> str:
+    return _why_not_any(operator) or library.why_not_taken(operator[0].value)
+
+
+def _why_not_any(operator: Sequence[relax.Binding]) -> str:
     call = operator[0].value
     if not isinstance(call, relax.Call) or isinstance(operator[0], relax.MatchCast):
         return "it is no call of an operator"
@@ -100,7 +110,7 @@ def _why_not(operator: Sequence[relax.Binding], library: GraphLibrary) -> str:
             return "only the run knows its shapes"
         if not prod(extents):
             return "it has no elements"
-    return library.why_not_taken(call)
+    return ""
 
 
 def _tensors(kinds: Sequence[relax.Type]) -> Iterator[relax.TensorType]:

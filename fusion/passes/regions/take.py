@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 
 import tvm
 
-from backends.backend import GraphLibrary
+from backends.backend import RegionLibrary
 from backends.subgraphs import subgraph_key
 from fusion.bindings import call_name
 from fusion.facts import PassResult, TellingPass
 from fusion.failures import passing
+from fusion.passes.regions.offer import LibraryOffer
 from fusion.passes.regions.read import RegionGraph, read_regions
-from fusion.passes.regions.write import RegionFunction, write_main, write_region
-from placement.cover.places import Places
+from fusion.passes.regions.write import RegionFunction, write_main
+from placement.cover.places import Places, TakenOperators
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
 
@@ -64,7 +65,7 @@ class TakeRegions(TellingPass[PlacedRegions]):
         threads: Of each.
     """
 
-    libraries: Mapping[str, GraphLibrary]
+    libraries: Mapping[str, RegionLibrary]
     places: Places
     threads: int
     name: str = "take_regions"
@@ -75,13 +76,14 @@ class TakeRegions(TellingPass[PlacedRegions]):
         names = ("", *self.libraries)
         regions: dict[frozenset[int], tuple[str, RegionFunction]] = {}
         placed, subgraphs, notes = list[PlacedRegion](), dict[str, bytes](), dict[str, None]()
-        groups = self.places(found.graph, lambda place: self._taken(found, names[place], notes))
+        offers = {name: LibraryOffer(found, library) for name, library in self.libraries.items()}
+        groups = self.places(found.graph, lambda place: self._taken(names[place], offers, notes))
         for group in groups:
             if group.backend == HOST:
                 continue
             name = names[group.backend]
-            region = write_region(found, group.operators)
             try:
+                region = offers[name].function(group.operators)
                 data = self._opened(self.libraries[name], region)
             except MemoryError:
                 raise
@@ -95,17 +97,17 @@ class TakeRegions(TellingPass[PlacedRegions]):
         written = write_main(mod, found, groups, regions) if regions else mod
         return PassResult(written, PlacedRegions(tuple(placed), subgraphs, (*notes, *_lines(placed, found))))
 
-    def _taken(self, found: RegionGraph, name: str, notes: dict[str, None]) -> frozenset[int]:
-        """Return the operators that a library takes; where asking fails, none, with a note."""
+    def _taken(self, name: str, offers: Mapping[str, LibraryOffer], notes: dict[str, None]) -> TakenOperators:
+        """Return what a library takes; where asking fails, nothing, with a note."""
         try:
-            return frozenset(found.graph.operators) - found.why_not(self.libraries[name]).keys()
+            return offers[name].taken
         except MemoryError:
             raise
         except Exception as error:  # whatever the code of another package raises
             notes[_failed(name, "takes nothing", error)] = None
-            return frozenset()
+            return TakenOperators(frozenset())
 
-    def _opened(self, library: GraphLibrary, region: RegionFunction) -> bytes:
+    def _opened(self, library: RegionLibrary, region: RegionFunction) -> bytes:
         """Return what a library exports of a region, after it has opened that."""
         data = library.export(region.function)
         library.open(data, self.threads)

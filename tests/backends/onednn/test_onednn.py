@@ -64,8 +64,7 @@ class TestInstalled:
 
     def test_explain_names_what_it_runs(self) -> None:
         text = compiled().explain()
-        assert "onednn.matmul_eltwise runs matmul, nn.relu" in text
-        assert "onednn.matmul runs matmul" in text
+        assert "onednn runs 3 of 3 operators in 2 regions: 2 matmul, 1 nn.relu" in text
 
     def test_its_parts_have_the_operators_of_the_model(self) -> None:
         parts = compiled().placement.parts
@@ -75,15 +74,14 @@ class TestInstalled:
         assert [part.names[-1] for part in parts] == ["a", "y"]
 
     def test_behind_our_kernels_it_runs_nothing(self) -> None:
-        text = fusion.compile(mlp(), backends=["cpu", "onednn"], cache=False).explain()
-        assert "onednn runs nothing: it is named behind cpu, and not measured" in text
+        assert fusion.compile(mlp(), backends=["cpu", "onednn"], cache=False).placement.backends == ("cpu",)
 
     def test_a_form_for_all_sizes_keeps_to_our_kernels(self) -> None:
         module = fusion.compile(mlp("n"), backends=["onednn", "cpu"], threads=2, cache=False)
         for batch in (1, 4, 7):
             x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
             np.testing.assert_allclose(module(x, wait=True)[0], mlp_numpy(x), rtol=1e-4, atol=1e-5)
-        assert "onednn runs nothing: their models are for one size of each dimension" in module.explain()
+        assert "onednn runs no region: their models are for one size of each dimension" in module.explain()
 
     def test_a_call_leaves_settings_as_they_were(self) -> None:
         from backends.onednn.api import onednn
