@@ -22,6 +22,8 @@ from fusion.symbolic.open_dims import LARGEST, OpenDims
 
 _SMALLEST, _LARGEST = 65, 704
 """Those that are tried: of images that are not tiny, as stems halve them five times."""
+_DIVISION = 64
+"""Where a size is divided by more than this on the way, they are so many times as large, as those of recordings."""
 _FEWEST = 32
 """So many are tried at least of those that are steps apart."""
 _COUNTED_BY = 4
@@ -109,9 +111,10 @@ def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedS
 
 def _tried(dims: OpenDims, symbol: str) -> np.ndarray:
     """Return those of the sizes that a symbol takes of which two are chosen."""
-    large = dims.choices(symbol, range(_SMALLEST, LARGEST + 1))
-    usual = dims.choices(symbol, range(_SMALLEST, _LARGEST + 1))
-    return np.array(large[: max(len(usual), _FEWEST)])
+    scale = max(1, dims.division(symbol) // _DIVISION)
+    large = dims.choices(symbol, range(_SMALLEST * scale, LARGEST * scale + 1))
+    usual = dims.choices(symbol, range(_SMALLEST * scale, _LARGEST * scale + 1))
+    return np.array(large[: max(len(usual), _FEWEST) : scale // 2 * 2 + 1])
 
 
 def _choose(

@@ -20,8 +20,12 @@ from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.outline import OpenOutline, OperatorLine, check_alike
 
 Column = tuple[int, ...]
-_DIVISORS = range(2, 65)
-"""Of quotients: strides, and the sides of patches."""
+_DIVISORS = range(2, 1025)
+"""Of quotients: strides, the sides of patches, and steps between the frames of a recording."""
+_SMALL_DIVISOR = 64
+"""Larger ones are told apart at sizes that are so many times as large."""
+_PLACES, _MOST_RIVALS = 512, 128
+"""So many of these are scanned, and so many quotients compared there."""
 _TERMS = (2, 3)
 """So many are added up: two rows, or those of images of three sizes, as heads of detectors put them together."""
 _SCANNED = range(65, 577)
@@ -100,12 +104,27 @@ class _Deducer:
         step = gcd(*(value - column[0] for value in column))
         for scale in dict.fromkeys((1, step)):
             counted = tuple(value // scale for value in column)
-            for divisor in _DIVISORS:
-                if found := self._quotients(counted, divisor):
-                    self.rivals.append(tuple(found))
-                    self._add(found[0])
-                    return True
+            found = list[DerivedSize]()
+            for divisor in self._divisors(counted):
+                if not found or found[0].divisor > _SMALL_DIVISOR:
+                    found += self._quotients(counted, divisor)
+            if found:
+                self.rivals.append(tuple(found))
+                self._add(found[0])
+                return True
         return False
+
+    def _divisors(self, column: Column) -> list[int]:
+        """Return by what a symbol may be divided so that the quotient grows as `column` does between its ends: by less
+        than one more or less, as what a division leaves is."""
+        found = set[int]()
+        for name in self.sizes[0]:
+            least, *_, most = sorted((sizes[name], value) for value, sizes in zip(column, self.sizes, strict=True))
+            grown, steps = most[0] - least[0], most[1] - least[1]
+            if steps >= 0:
+                last = (grown - 1) // (steps - 1) if steps > 1 else _DIVISORS[-1]
+                found.update(range(max(_DIVISORS[0], grown // (steps + 1)), min(_DIVISORS[-1], last) + 1))
+        return sorted(found)
 
     def _quotients(self, column: Column, divisor: int) -> list[DerivedSize]:
         """Return the quotients of a symbol by `divisor` that are `column`, those of the symbols found last first."""
@@ -168,8 +187,12 @@ def telling(deduction: Deduction, dims: OpenDims, sizes: Sizes) -> dict[str, int
     """Return sizes that `dims` take at which most of the rivals of a deduction differ, for those that can be told
     apart: others are as in `sizes`; None where none can."""
     found = dict(sizes)
+    largest = max((size.divisor for size in deduction.derived), default=1)
     for symbol in sizes:
         scanned = np.array(dims.choices(symbol, _SCANNED))
+        if largest > _SMALL_DIVISOR:
+            beyond = dims.choices(symbol, range(largest, _SMALL_DIVISOR * largest))
+            scanned = np.array(beyond[:: -(len(beyond) // _PLACES | 1)])
         known = with_derived({**sizes, symbol: scanned}, deduction.derived)  # type: ignore[dict-item]
         scores = sum((_told_apart(rivals, known, len(scanned)) for rivals in deduction.rivals), np.zeros(len(scanned)))
         if scores.any():
@@ -179,8 +202,9 @@ def telling(deduction: Deduction, dims: OpenDims, sizes: Sizes) -> dict[str, int
 
 def _told_apart(rivals: Sequence[DerivedSize], sizes: Sizes, count: int) -> np.ndarray:
     """Return at each of `count` scanned sizes how many of `rivals` cannot be if it is as most of them say."""
-    values = np.array([np.broadcast_to(rival.at(sizes), count) for rival in rivals])
+    some = rivals[:: len(rivals) // _MOST_RIVALS + 1]
+    values = np.array([np.broadcast_to(rival.at(sizes), count) for rival in some])
     most = np.zeros(count, np.int64)
     for row in values:
         most = np.maximum(most, (values == row).sum(axis=0))
-    return len(rivals) - most
+    return len(some) - most

@@ -42,7 +42,7 @@ def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[Op
     shape = tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True)))
     periods = [_period(values, axis, extent) for axis, extent in enumerate(shape)]
     short = [_beginning(value, periods) for value in values]
-    counted = _counted(short, fit)
+    counted = _counted(short, fit) or _ratio(short, fit)
     if counted is not None:
         return (OpenWeight(shape, values[0].reshape(-1)[:0], counted),)
     parts = (_part_of(short, window, fit.probes) for window in _windows(shape, periods, fit.probes[0]))
@@ -130,6 +130,18 @@ def _counted(values: Sequence[np.ndarray], fit: Fit) -> Count | None:
     try:
         first, step = map(fit.extent, zip(*known, strict=True))
         return Count(first, step, tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True))))
+    except NotLinearError:
+        return None
+
+
+def _ratio(values: Sequence[np.ndarray], fit: Fit) -> Count | None:
+    """Return of which sizes the number is the ratio that each element of `values` is; None where there is none."""
+    if any(value.dtype.kind != "f" or not value.size or (value != value.flat[0]).any() for value in values):
+        return None
+    try:
+        above, below = fit.ratio([float(value.flat[0]) for value in values])
+        shape = tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True)))
+        return Count(above, Extent(0), shape, below)
     except NotLinearError:
         return None
 

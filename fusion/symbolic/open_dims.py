@@ -210,6 +210,7 @@ class OpenDims:
         for number, symbol in enumerate(self.symbols):
             size = 101 + 37 * number + (49 + 14 * number + 6 * place) * place
             size += 7 * (place**3 * number % 11) if number > 2 else 0
+            size *= max(1, self.largest // LARGEST)  # steps between the frames of a recording are large, too
             if symbol in self.leading:
                 size = 2 + (3 * place + number) % 7
             elif self.shown < LARGEST:
@@ -218,6 +219,16 @@ class OpenDims:
             steps = 4 * (size // step // 4 + place) + _RESTS[(place + number) % len(_RESTS)]
             found[symbol] = size if step == 1 else self._taken_at(symbol, steps)
         return found
+
+    def division(self, symbol: str) -> int:
+        """Return by what the size of a symbol is divided at most until others follow from it: by 32 behind five strides
+        of 2."""
+        found = {symbol: 1}
+        for size in self.derived:
+            parts = [found[name] for part in size.parts for name in part.symbols if name in found]
+            if parts:
+                found[size.symbol] = size.divisor * max(parts)
+        return max(found.values())
 
     def at_most(self, symbol: str, size: int) -> int:
         """Return the largest size that `symbol` takes up to `size`, or the smallest of all."""

@@ -10,6 +10,8 @@ import numpy as np
 
 from fusion.extents import Extent, Sizes
 
+_ONE = Extent(1)
+
 
 def repeats(known: int, extent: Extent) -> bool:
     """Return whether the `known` rows of a table come again and again along an axis of this extent: one row, or as many
@@ -23,16 +25,18 @@ class Count:
 
     Attributes:
         shape: That they are counted in.
+        divisor: What all are divided by: `n / (n - 1)` corrects the variance of n values.
     """
 
     first: Extent
     step: Extent
     shape: tuple[Extent, ...]
+    divisor: Extent = _ONE
 
     @property
     def extents(self) -> tuple[Extent, ...]:
         """All that depends on sizes in it."""
-        return (self.first, self.step, *self.shape)
+        return (self.first, self.step, self.divisor, *self.shape)
 
     @property
     def parts(self) -> tuple[Count, ...]:
@@ -42,8 +46,12 @@ class Count:
     def at(self, sizes: Sizes, dtype: np.dtype) -> np.ndarray:
         """Return the numbers."""
         counts = [extent.at(sizes) for extent in self.shape]
-        steps = np.arange(prod(counts), dtype=np.int64)
-        return (self.first.at(sizes) + self.step.at(sizes) * steps).astype(dtype).reshape(counts)
+        numbers = self.first.at(sizes) + self.step.at(sizes) * np.arange(prod(counts), dtype=np.int64)
+        if self.divisor == _ONE:
+            return numbers.astype(dtype).reshape(counts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios: np.ndarray = numbers / np.float64(self.divisor.at(sizes))
+        return ratios.astype(dtype).reshape(counts)
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ class OpenWeight:
     @property
     def is_prefix(self) -> bool:
         """Whether at smaller sizes it is, in memory, the beginning of what it is at larger ones."""
-        counts = self.source.extents[:2] if isinstance(self.source, Count) else self.source.extents
+        counts = self.source.extents[:3] if isinstance(self.source, Count) else self.source.extents
         first = next((axis for axis, extent in enumerate(self.shape) if not extent.is_static), 0)
         outer, inner = self.shape[:first], self.shape[first + 1 :]
         is_fixed = all(extent.is_static for extent in (*counts, *inner))

@@ -251,7 +251,7 @@ class SizedImports:
                 return self._found_deduced(choices[0], self._deduce())
         for near in choices[:-1]:
             try:
-                return self._found(near)
+                return self._taking_first(self._found(near), near)
             except NotLinearError as reason:
                 self.is_linear = False
                 return self._found_derived(near, reason)
@@ -266,6 +266,17 @@ class SizedImports:
         """Return the model if all its numbers are extents of the open sizes."""
         graph = OpenOutline.of([self._outline(sizes) for sizes in near], Fit(near))
         return self._bounded(self.dims, near, graph)
+
+    def _taking_first(self, found: FoundModel, near: tuple[Sizes, Sizes]) -> FoundModel:
+        """Return `found`, or one for larger sizes if the first call is beyond its bounds and there sizes follow from
+        others, as there is one frame of a short recording and many of a long one."""
+        first = self.first or {}
+        if all(first.get(symbol, 0) <= taken[-1] for symbol, taken in found.bounds.items()):
+            return found
+        self.is_linear = False
+        with suppress(Declined, FusionError):
+            return self._found_deduced(near, self._deduce())
+        return found
 
     def _found_derived(self, small: Sequence[Sizes], reason: Exception) -> FoundModel:
         """Return the model with sizes that follow from others; it has `reason` to have no form without."""
@@ -287,6 +298,8 @@ class SizedImports:
     def _deduce(self) -> Deduction:
         """Return what follows from the numbers of the model at as many sizes as tell all of it."""
         seen = self._known()
+        if not seen and self.first is not None and self.dims.largest > LARGEST:
+            seen = [self.first]
         seen += [self.dims.spread(place) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
         while True:
             try:
@@ -352,7 +365,9 @@ class SizedImports:
             )
 
         dims, near = found.dims, found.near[0][symbol]
-        sizes = [dims.taken(symbol)[0], *(dims.at_least(symbol, n) for n in (2, *(_SMALL if dims.derived else ())))]
+        division = dims.division(symbol)
+        small = (*_SMALL, *([division] if division > _SMALL[-1] else [])) if dims.derived else ()
+        sizes = [dims.taken(symbol)[0], *(dims.at_least(symbol, n) for n in (2, *small))]
         sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near else []
         first, second, *others = sizes
         if symbol in found.dims.leading:

@@ -23,6 +23,8 @@ from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.outline import OperatorLine
+from tests.module.open_models import OpenModel
+from tests.module.small_models import model as small
 from tests.symbolic.picture_models import corners
 
 WIDTHS = (138, 195, 264, 349, 446, 559)
@@ -54,6 +56,57 @@ def test_quotients_that_differ_somewhere_are_told_apart(offset: int, divisor: in
     assert len(widths) <= 12
     for width in range(1, 400):
         assert at(found, width) == numbers(width)
+
+
+@pytest.mark.parametrize(("step", "offset"), [(160, 0), (512, 512), (441, -123)])
+def test_frames_of_recordings_are_quotients_too(step: int, offset: int) -> None:
+    def numbers(size: int) -> tuple[int, ...]:
+        frames = (size + offset) // step
+        return size, frames, (frames + 1) // 2
+
+    dims = OpenDims(("x",), ((1, "w"),)).reaching({"w": 16000})
+    seen = (16000, *(dims.spread(place)["w"] for place in range(4)))
+    found = deduced(numbers, seen)
+    while (sizes := telling(found, dims, {"w": seen[-1] + 997})) is not None:
+        seen = (*seen, sizes["w"])
+        found = deduced(numbers, seen)
+    assert len(seen) <= 24
+    for size in range(step, 65536, 97):
+        assert at(found, size) == numbers(size)
+    first, second = choose_probes(replace(dims, derived=found.derived), ({"w": 5}, {"w": 7}), ())
+    assert all(abs(second[size.symbol] - first[size.symbol]) >= 5 for size in found.derived)
+
+
+def test_recordings_of_any_length_have_one_form(tmp_path: Path) -> None:
+    """Frames of a recording that goes on beyond its ends as in a mirror, divided by their deviation as torch has it."""
+    rng = np.random.default_rng(0)
+    window = (rng.standard_normal((6, 1, 100)) / 10).astype(np.float32)
+    nodes = [
+        make_node("Pad", ["x", "edges"], ["padded"], mode="reflect"),
+        make_node("Conv", ["padded", "window"], ["frames"], strides=[80]),
+        make_node("ReduceMean", ["frames"], ["mean"], axes=[2]),
+        make_node("Sub", ["frames", "mean"], ["moved"]),
+        make_node("Mul", ["moved", "moved"], ["squares"]),
+        make_node("ReduceMean", ["squares"], ["variance"], axes=[2]),
+        make_node("Shape", ["frames"], ["count"], start=2, end=3),
+        make_node("Cast", ["count"], ["all"], to=TensorProto.FLOAT),
+        make_node("Sub", ["all", "one"], ["others"]),
+        make_node("Div", ["all", "others"], ["correction"]),
+        make_node("Mul", ["variance", "correction"], ["corrected"]),
+        make_node("Div", ["moved", "corrected"], ["y"]),
+    ]
+    held = {"edges": np.array([0, 0, 50, 0, 0, 50]), "window": window, "one": np.ones(1, np.float32)}
+    inputs, outputs = [("x", TensorProto.FLOAT, [1, 1, "t"])], [("y", TensorProto.FLOAT, [1, 6, "n"])]
+    model = OpenModel(small(nodes, inputs, outputs, held))
+    module = fusion.compile(model.proto, wait=True, cache=False, threads=2)
+    for size in (16000, 16001, 15999, 5000, 400, 65000):
+        given = model.arrays(t=size)
+        np.testing.assert_allclose(module(given["x"])[0], model.expected(given)["y"], rtol=2e-3, atol=1e-4)
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()
+    module.save(tmp_path / "recordings.fusion")
+    given = model.arrays(t=7777)
+    loaded = fusion.load(tmp_path / "recordings.fusion")
+    np.testing.assert_allclose(loaded(given["x"])[0], model.expected(given)["y"], rtol=2e-3, atol=1e-4)
 
 
 def test_rows_of_a_batch_behind_a_token_of_each_are_a_sum() -> None:

@@ -24,7 +24,7 @@ def at(batch: int, past: int, length: int) -> Sizes:
 NEAR = (at(2, 11, 31), at(3, 13, 47))
 KNOWN = tuple(Extent(0, 1, (symbol,)) for symbol in NEAR[0])
 SEEN = ((2, 0, 60), (2, 30, 5))
-SIZES = [(5, 0, 1), (1, 0, 60), (1, 1, 1), (2, 5, 7), (3, 20, 2), (1, 30, 1), (4, 11, 0)]
+SIZES = [(5, 0, 2), (1, 0, 60), (1, 1, 1), (2, 5, 7), (3, 20, 2), (1, 30, 1), (4, 11, 0)]
 TABLE = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
 
 
@@ -48,6 +48,7 @@ def settled(make: Make) -> OpenWeight:
 MAKES: dict[str, Make] = {
     "last": lambda batch, past, length: np.array(length - 1),
     "how many": lambda batch, past, length: np.array([length], np.float32),
+    "correction": lambda batch, past, length: np.full((1, 1), (past + length) / (past + length - 1.0), np.float32),
     "positions": lambda batch, past, length: np.arange(past, past + length)[None],
     "table": lambda batch, past, length: TABLE[None, :length],
     "table behind a cache": lambda batch, past, length: np.repeat(TABLE[None, past : past + length], batch, 0),

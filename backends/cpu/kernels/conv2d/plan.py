@@ -20,7 +20,7 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import (
 from backends.cpu.kernels.shared.convolution.winograd_transform import F4
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
-from backends.tensorir.extents import typical
+from backends.tensorir.extents import Extent, typical
 from backends.tensorir.roles import Roles
 from backends.tensorir.space import Space
 from backends.tensorir.stages import dims_of, dtype_of, shape_of
@@ -69,6 +69,16 @@ def _image(roles: Roles, machine: Machine) -> list[int]:
     batch, height, width, depth = dims_of(roles.operands[0])
     weight_bytes = 4 * F4.size**2 * depth * roles.shape[3]
     if weight_bytes <= max(machine.l3_bytes, _CACHED_BYTES):
-        return [typical(extent) for extent in (batch, height, width, depth)]
+        window = Window.from_annotation(roles.attrs["window"])
+        sides = (_side(extent, window, axis) for axis, extent in enumerate((height, width)))
+        return [typical(batch), *sides, depth]
     small = [extent if isinstance(extent, int) else _SMALL for extent in (height, width)]
     return [typical(batch), *small, depth]
+
+
+def _side(extent: Extent, window: Window, axis: int) -> int:
+    """Return a typical height or width: no less than some results need, as the window over a recording is longer than
+    images are wide."""
+    side = typical(extent)
+    span = (window.kernel[axis] - 1) * window.dilation[axis] + 1
+    return side if isinstance(extent, int) or span <= side else span + window.strides[axis] * (_SMALL - 1)
