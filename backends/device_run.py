@@ -77,6 +77,7 @@ class DeviceWork:
             code tells.
         registers: Of a thread, the most of the launches; None where there is no machine code for the device.
         shared_bytes: Of a block, likewise.
+        local_bytes: Of a thread, in memory, likewise: what is spilled.
         occupancy: The least share of the device's threads that its blocks fill, likewise.
         l2_bytes: That go through L2, whatever the caches before it have.
         thread_bytes: That threads ask for of shared and global memory, at most: lanes of one address each count.
@@ -92,6 +93,7 @@ class DeviceWork:
     threads: int | None
     registers: int | None
     shared_bytes: int | None
+    local_bytes: int | None
     occupancy: float | None
     l2_bytes: int
     thread_bytes: int | None

@@ -11,12 +11,13 @@ from fusion.module.specialization import Specialization
 from fusion.report.table import format_table, number, shorten
 
 _HEADER = (
-    "kernel", "launches", "blocks", "threads", "registers", "shared KB", "occupancy", "L2 MB", "threads MB",
+    "kernel", "launches", "blocks", "threads", "registers", "shared KB", "local B", "occupancy", "L2 MB", "threads MB",
     "roofline us", "bound by",
 )  # fmt: skip
 _UNITS = (
-    "registers, shared KB, occupancy: of the machine code; L2 MB: what goes through L2; threads MB: what threads ask "
-    "L1 and shared memory for, at most;\nroofline us: by operations, memory and L2, without the start of kernels"
+    "registers, shared KB, local B (spilled), occupancy: of the machine code; L2 MB: what goes through L2; threads MB: "
+    "what threads ask L1 and shared\nmemory for, at most; roofline us: by operations, memory and L2, without the start "
+    "of kernels"
 )
 
 
@@ -42,6 +43,7 @@ def _row(name: str, work: DeviceWork) -> tuple[str, ...]:
     asked = None if work.thread_bytes is None else work.thread_bytes / 1e6
     return (
         shorten(name, 48), str(work.launches), number(work.blocks, "d"), number(work.threads, "d"),
-        number(work.registers, "d"), number(shared, ".1f"), number(work.occupancy, ".0%"),
-        f"{work.l2_bytes / 1e6:.2f}", number(asked, ".2f"), f"{work.roofline_us:.2f}", work.bound,
+        number(work.registers, "d"), number(shared, ".1f"), number(work.local_bytes, "d"),
+        number(work.occupancy, ".0%"), f"{work.l2_bytes / 1e6:.2f}", number(asked, ".2f"),
+        f"{work.roofline_us:.2f}", work.bound,
     )  # fmt: skip

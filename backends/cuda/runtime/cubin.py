@@ -1,8 +1,9 @@
 """What a cubin says that its kernel takes: the numbers of `ptxas -v`, without ptxas.
 
-A cubin is an ELF file. Its section `.nv.info` is a list of attributes, of which EIATTR_REGCOUNT has the registers of a
-thread; `.nv.shared.KERNEL` is as large as the shared memory that the code has, with what the system takes of it where
-there is a section for that (`cuobjdump -elf` prints both). Tests hold them to what ptxas says.
+A cubin is an ELF file. Its section `.nv.info` is a list of attributes, of which EIATTR_REGCOUNT has the registers of
+a thread, and EIATTR_FRAME_SIZE its stack, where what is spilled goes; `.nv.shared.KERNEL` is as large as the shared
+memory that the code has, with what the system takes of it where there is a section for that (`cuobjdump -elf` prints
+all). Tests hold them to what ptxas says.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 """Elf64_Shdr: name, type, flags, address, offset, size, link, info, alignment, entry size."""
 _SECTIONS_AT, _COUNTS_AT = 0x28, 0x3A
 """Of the ELF header: `e_shoff`; `e_shentsize`, `e_shnum` and `e_shstrndx`."""
-_SIZED, _REGISTERS = 4, 0x2F
-"""A format of attributes, whose bytes follow; the attribute EIATTR_REGCOUNT: a symbol, and its registers."""
+_SIZED, _REGISTERS, _FRAME = 4, 0x2F, 0x11
+"""A format of attributes, whose bytes follow; those above, each of a symbol and a number."""
 _NO_BITS = 8
 """The type SHT_NOBITS of sections."""
 _RESERVED_SECTION, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
@@ -29,10 +30,12 @@ class CubinResources:
     Attributes:
         registers: Of a thread.
         shared_bytes: Of a block, beside what its launch asks for and the system takes.
+        local_bytes: Of a thread, in memory: what is spilled, and arrays that registers cannot have.
     """
 
     registers: int
     shared_bytes: int
+    local_bytes: int
 
 
 def read_resources(cubin: bytes, symbol: str) -> CubinResources | None:
@@ -41,12 +44,12 @@ def read_resources(cubin: bytes, symbol: str) -> CubinResources | None:
         return None
     try:
         sections = dict(_sections(cubin))
-        registers = max(_registers(sections[".nv.info"]))
+        registers, local = (max(_numbers(sections[".nv.info"], each)) for each in (_REGISTERS, _FRAME))
     except (struct.error, ValueError, IndexError, KeyError):
         return None
     shared = len(sections.get(f".nv.shared.{symbol}", b""))
     reserved = _RESERVED_BYTES if _RESERVED_SECTION in sections else 0
-    return CubinResources(registers, max(0, shared - reserved))
+    return CubinResources(registers, max(0, shared - reserved), local)
 
 
 def _sections(data: bytes) -> Iterator[tuple[str, bytes]]:
@@ -60,10 +63,10 @@ def _sections(data: bytes) -> Iterator[tuple[str, bytes]]:
         yield data[text : data.index(b"\0", text)].decode(), held
 
 
-def _registers(attributes: bytes) -> Iterator[int]:
+def _numbers(attributes: bytes, wanted: int) -> Iterator[int]:
     at = 0
     while at < len(attributes):
         form, attribute, size = struct.unpack_from("<BBH", attributes, at)
-        if (form, attribute) == (_SIZED, _REGISTERS):
+        if (form, attribute) == (_SIZED, wanted):
             yield struct.unpack_from("<II", attributes, at + 4)[1]
         at += 4 + (size if form == _SIZED else 0)

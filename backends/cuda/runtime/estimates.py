@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from backends.cuda.cublaslt.product import LibraryProduct
 from backends.cuda.devices import DEVICES, CudaDevice
@@ -34,16 +35,17 @@ def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: 
     multiplies = next((each.multiplies for each in traffic if each.multiplies), "")
     blocks = max(launch.blocks for launch in launches)
     seconds, bound = _roofline(info, device, multiplies, l2_bytes, min(1.0, blocks / device.sms))
-    registers, shared_bytes, occupancy = _resources(file, launches, device)
+    taken = _resources(file, launches, device)
     return DeviceWork(
         device=device.name,
         arch=device.arch,
         launches=len(launches),
         blocks=blocks,
         threads=max(launch.threads for launch in launches),
-        registers=registers,
-        shared_bytes=shared_bytes,
-        occupancy=occupancy,
+        registers=taken.registers,
+        shared_bytes=taken.shared_bytes,
+        local_bytes=taken.local_bytes,
+        occupancy=taken.occupancy,
         l2_bytes=l2_bytes,
         thread_bytes=sum(each.thread_bytes for each in traffic),
         roofline_us=seconds * 1e6,
@@ -56,7 +58,8 @@ def _estimate_call(product: LibraryProduct, info: KernelInfo, device: CudaDevice
     seconds, bound = _roofline(info, device, product.multiplied, info.bytes, 1.0)
     return DeviceWork(
         device.name, device.arch, launches=1, blocks=None, threads=None, registers=None, shared_bytes=None,
-        occupancy=None, l2_bytes=info.bytes, thread_bytes=None, roofline_us=seconds * 1e6, bound=bound,
+        local_bytes=None, occupancy=None, l2_bytes=info.bytes, thread_bytes=None, roofline_us=seconds * 1e6,
+        bound=bound,
     )  # fmt: skip
 
 
@@ -74,21 +77,30 @@ def _roofline(
     return seconds[bound], bound
 
 
-def _resources(
-    file: CodeFile, launches: Sequence[CodeLaunch], device: CudaDevice
-) -> tuple[int | None, int | None, float | None]:
-    """Return the most registers and shared memory of the launches, and the least occupancy; None where there is no
-    machine code for the device."""
+@dataclass(frozen=True)
+class _Taken:
+    """The most that the launches of a kernel take, and the least occupancy; None where there is no machine code for the
+    device."""
+
+    registers: int | None = None
+    shared_bytes: int | None = None
+    local_bytes: int | None = None
+    occupancy: float | None = None
+
+
+def _resources(file: CodeFile, launches: Sequence[CodeLaunch], device: CudaDevice) -> _Taken:
     found = [_of_launch(file, launch, device) for launch in launches]
     known = [each for each in found if each is not None]
     if len(known) < len(found):
-        return None, None, None
+        return _Taken()
     shared = [launch.shared_bytes + each.shared_bytes for launch, each in zip(launches, known, strict=True)]
     occupancies = [
         device.occupancy(launch.threads, each.registers, size)
         for launch, each, size in zip(launches, known, shared, strict=True)
     ]
-    return max(each.registers for each in known), max(shared), min(occupancies)
+    return _Taken(
+        max(each.registers for each in known), max(shared), max(each.local_bytes for each in known), min(occupancies)
+    )
 
 
 def _of_launch(file: CodeFile, launch: CodeLaunch, device: CudaDevice) -> CubinResources | None:

@@ -51,7 +51,7 @@ function kernelFacts(form, kernel, saved) {
 
 function deviceFacts(work) {
   const facts = [fact(timeText(work.roofline_us), `roofline (${work.bound})`), fact(bytesText(work.l2_bytes), "through L2"), fact(bytesText(work.thread_bytes), "asked by threads, at most")];
-  if (work.registers !== null) facts.push(fact(String(work.registers), "registers"), fact(bytesText(work.shared_bytes), "shared, a block"), fact(percent(work.occupancy), "occupancy"));
+  if (work.registers !== null) facts.push(fact(String(work.registers), "registers"), fact(bytesText(work.shared_bytes), "shared, a block"), fact(bytesText(work.local_bytes), "spilled, a thread"), fact(percent(work.occupancy), "occupancy"));
   return el("div", {}, el("div", { class: "sub" }, `${work.device} (${work.arch}): ${work.launches} x ${work.blocks} blocks of ${work.threads} threads`), el("div", { class: "grid" }, ...facts));
 }
 
