@@ -89,6 +89,9 @@ MOVED: list[tuple[Build, Callable[..., np.ndarray], list[tuple[int, ...]]]] = [
     (lambda b, x: op.strided_slice(x, [1, 2], [1, 3], [6, 12]), lambda x: x[:, 1:6, 3:12], [(9, 8, 20, 3)]),
     (lambda b, x: op.nn.pad(x, [0, 0, 1, 2, 3, 4]), lambda x: np.pad(x, [(0, 0), (1, 2), (3, 4)]), [(5, 31, 29)]),
     (lambda b, *xs: op.concat(xs, 1), lambda *xs: np.concatenate(xs, 1), [(64, 49), (64, 31), (64, 5)]),
+    (lambda b, x: op.permute_dims(x, [1, 0]), lambda x: x.T, [(197, 49)]),
+    (lambda b, x: op.permute_dims(x, [0, 2, 1]), lambda x: x.transpose(0, 2, 1), [(2, 65, 49)]),
+    (lambda b, x: op.permute_dims(x, [1, 0]), lambda x: x.T, [(197, 96)]),
     (lambda b, x, y: op.concat([op.nn.pad(x, [0, 0, 1, 0]), y], 1), padded_and_joined, [(64, 48), (64, 31)]),
 ]
 

@@ -33,9 +33,9 @@ def test_tensors_are_turned(shape: tuple[int, ...], axes: tuple[int, ...], dtype
     x = (100 * numbers(*shape)).astype(dtype)
     done, counts = run(lambda b, x: op.permute_dims(x, list(axes)), x)
     np.testing.assert_array_equal(done, x.transpose(axes))
-    assert counts.worst_conflict == 1
+    assert counts.shared_passes < 2 * counts.shared_requests
     if all(extent % 32 == 0 for extent in (shape[axes[-1]], shape[-1])):
-        assert counts.sector_share == 1.0
+        assert (counts.sector_share, counts.worst_conflict) == (1.0, 1)
 
 
 def test_what_is_elementwise_around_it_is_computed_in_the_kernel() -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range, Var
 from tvm.sym import Analyzer
-from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import barrier
-from backends.cuda.devices import WARP
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.transposes.read import TransposedRegion, read_transpose
+from backends.cuda.kernels.transposes.tile import THREADS, TransposeTile, choose_tile
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Nest, guard, int64
 from backends.tensorir.flat_buffers import load_flat
@@ -23,9 +22,6 @@ from backends.tensorir.inlining import Resolver
 from backends.tensorir.stages import dtype_of, shape_of, substitute
 
 Expr = Any
-_TILE = WARP
-_BANK_BYTES = 4
-_THREADS = 256
 
 
 def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -34,56 +30,87 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ```
     for block, thread in T.grid(outer * row_tiles * column_tiles, 256):   # blockIdx.x, threadIdx.x
         for turn in T.unroll(4):                                          # a warp reads 32 rows of one column
-            tile[warp + turn * 8, lane] = a[column, row + lane]
+            line, row = divmod(turn * 256 + thread, 32)
+            tile[line, row] = a[column + line, row_tile + row]
         barrier
         for turn in T.unroll(4):                                          # and stores 32 columns of one row
-            b[row, column + lane] = max(tile[lane, warp + turn * 8], 0.0)
+            line, column = divmod(turn * 256 + thread, 32)
+            b[row_tile + line, column_tile + column] = max(tile[column, line], 0.0)
     ```
+
+    Where lines begin inside of sectors, warps begin where sectors do, and tiles are longer (`choose_tile`).
 
     Raises:
         Declined: `read_transpose` cannot read it.
     """
     parts = read_transpose(func)
+    tile = choose_tile(parts)
     extents = [prod(parts.extents(places)) for places in (parts.outer, parts.rows, parts.columns)]
-    tiles = [extents[0], *(-(-extent // _TILE) for extent in extents[1:])]
+    tiles = [extents[0], -(-extents[1] // tile.rows), -(-extents[2] // tile.columns)]
     nest = Nest()
     with (
         bound_loop(nest, "blockIdx.x", prod(tiles)) as block,
-        bound_loop(nest, "threadIdx.x", _THREADS) as thread,
+        bound_loop(nest, "threadIdx.x", THREADS) as thread,
     ):
-        held = {buffer: _shared(nest, buffer) for buffer in parts.turned}
-        lane = nest.bind("lane", tirx.floormod(thread, int64(WARP)))
-        warp = nest.bind("warp", tirx.floordiv(thread, int64(WARP)))
-        column_tile = nest.bind("column_tile", tirx.floormod(block, int64(tiles[2])) * _TILE)
-        row_tile = nest.bind("row_tile", tirx.floormod(tirx.floordiv(block, int64(tiles[2])), int64(tiles[1])) * _TILE)
+        held = {buffer: _shared(nest, buffer, tile) for buffer in parts.turned}
+        column_tile = nest.bind("column_tile", tirx.floormod(block, int64(tiles[2])) * tile.columns)
+        row_tile = tirx.floormod(tirx.floordiv(block, int64(tiles[2])), int64(tiles[1])) * tile.rows
+        row_tile = nest.bind("row_tile", row_tile)
         outer = nest.bind("outer", tirx.floordiv(block, int64(tiles[1] * tiles[2])))
-        with nest.run("turn", _TILE * WARP // _THREADS, ForKind.UNROLLED) as turn:
-            line = nest.bind("line", warp + turn * (_THREADS // WARP))
-            place = _Place(parts, nest, (outer, row_tile + lane, column_tile + line), extents)
-            with guard(nest, place.is_inside):
-                for buffer, tile in held.items():
+        places = _Places(parts, nest, tile, (outer, row_tile, column_tile))
+        for buffer, kept in held.items():
+            walk = tile.loads[buffer]
+
+            def begin(line: Expr, of: Var = buffer) -> Expr:
+                return substitute(parts.turned[of], places.at(int64(0), line).known)
+
+            with walk.each(nest, thread, begin) as (line, at, is_one):
+                column, row = _parted(at, tile.rows) if walk.is_run else (line, at)
+                place = places.at(row, column)
+                with guard(nest, _all(is_one, place.is_inside)):
                     value = load_flat(buffer, substitute(parts.turned[buffer], place.known))
-                    nest.store(tile, [line * _line(buffer) + lane], value)
+                    nest.store(kept, [column * tile.line(buffer) + row], value)
         barrier(nest)
-        with nest.run("turn", _TILE * WARP // _THREADS, ForKind.UNROLLED) as turn:
-            line = nest.bind("line", warp + turn * (_THREADS // WARP))
-            place = _Place(parts, nest, (outer, row_tile + line, column_tile + lane), extents)
-            with guard(nest, place.is_inside):
-                places = {buffer: lane * _line(buffer) + line for buffer in held}
-                place.store({buffer: tirx.BufferLoad(held[buffer], [at]) for buffer, at in places.items()})
+        first = (outer * extents[1] + row_tile) * extents[2] + column_tile
+        with tile.stores.each(nest, thread, lambda line: first + line * extents[2]) as (line, at, is_one):
+            row, column = _parted(at, tile.columns) if tile.stores.is_run else (line, at)
+            place = places.at(row, column)
+            with guard(nest, _all(is_one, place.is_inside)):
+                taken = {buffer: column * tile.line(buffer) + row for buffer in held}
+                place.store({buffer: tirx.BufferLoad(held[buffer], [each]) for buffer, each in taken.items()})
     return func.with_body(nest.finish())
 
 
-def _line(buffer: Var) -> int:
-    """Return how many elements lie from one line of a tile to the next: lanes that walk down a column meet different
-    banks, each an odd number of them behind the one before."""
-    return _TILE + max(1, _BANK_BYTES // int(tvm_ffi.dtype(dtype_of(buffer)).itemsize))
+def _all(*conditions: Expr | None) -> Expr | None:
+    held = [condition for condition in conditions if condition is not None]
+    return tirx.all(*held) if held else None
 
 
-def _shared(nest: Nest, buffer: Var) -> Var:
-    tile = tirx.decl_buffer((_TILE * _line(buffer),), dtype_of(buffer), f"{buffer.name}_tile", scope="shared")
-    nest.add(tirx.AllocBuffer(tile))
-    return tile
+def _parted(at: Expr, width: int) -> tuple[Expr, Expr]:
+    """Return in which line of so many elements the element `at` of a run is, and where in it."""
+    return tirx.floordiv(at, int64(width)), tirx.floormod(at, int64(width))
+
+
+def _shared(nest: Nest, buffer: Var, tile: TransposeTile) -> Var:
+    elements = tile.columns * tile.line(buffer)
+    kept = tirx.decl_buffer((elements,), dtype_of(buffer), f"{buffer.name}_tile", scope="shared")
+    nest.add(tirx.AllocBuffer(kept))
+    return kept
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The elements of a block's tile, which begins at `first`: the outer axes, the row and the column."""
+
+    parts: TransposedRegion
+    nest: Nest
+    tile: TransposeTile
+    first: tuple[Expr, Expr, Expr]
+
+    def at(self, row: Expr, column: Expr) -> _Place:
+        """Return one, by its row and column in the tile."""
+        outer, first_row, first_column = self.first
+        return _Place(self.parts, self.nest, (outer, first_row + row, first_column + column), self.tile)
 
 
 class _Place:
@@ -94,13 +121,14 @@ class _Place:
         is_inside: Whether there is such an element; None where that is so of all.
     """
 
-    def __init__(self, parts: TransposedRegion, nest: Nest, at: Sequence[Expr], extents: Sequence[int]) -> None:
+    def __init__(self, parts: TransposedRegion, nest: Nest, at: Sequence[Expr], tile: TransposeTile) -> None:
         self.parts, self.nest, self.analyzer = parts, nest, Analyzer()
         named = [nest.bind(name, each) for name, each in zip(("outer", "row", "column"), at, strict=True)]
         conditions = []
-        for var, extent, is_tiled in zip(named, extents, (False, True, True), strict=True):
+        extents = [prod(parts.extents(places)) for places in (parts.outer, parts.rows, parts.columns)]
+        for var, extent, size in zip(named, extents, (1, tile.rows, tile.columns), strict=True):
             self.analyzer.bind(var, Range(int64(0), int64(extent)))
-            conditions += [var < extent] if is_tiled and extent % _TILE else []
+            conditions += [var < extent] if extent % size else []
         self.is_inside = tirx.all(*conditions) if conditions else None
         self.known: dict[Var, Expr] = {axis.var: int64(0) for axis in parts.region.axes}
         for var, places in zip(named, (parts.outer, parts.rows, parts.columns), strict=True):

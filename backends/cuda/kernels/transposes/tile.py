@@ -1,0 +1,169 @@
+"""How large the tiles of a transpose are, and how threads walk along their lines, so that requests are of full sectors.
+
+A line is what lies next to each other in memory: rows of a column where a tensor is read, columns of a row where
+outputs are stored. One that begins inside of a sector asks for a sector more, but that the tile has all of the lines'
+elements, which then follow each other as one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from tvm import tirx
+from tvm.ir import Range, Var
+from tvm.sym import Analyzer
+from tvm.tirx import ForKind
+
+from backends.cuda.devices import WARP
+from backends.cuda.kernels.pointwise.bring import STATIC_BYTES
+from backends.cuda.kernels.runs import SECTOR_BYTES, item_bytes_of
+from backends.cuda.kernels.transposes.read import TransposedRegion
+from backends.tensorir.accesses import unravel
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.stages import substitute
+from fusion.declined import Declined
+
+THREADS = 256
+_BANK_BYTES = 4
+_SIZES = (WARP, 64)
+_LONGEST = 1024
+"""Elements of a line that a tile has whole."""
+_UNROLLED = 18
+"""Turns that are written out, which 64 lines of 64 elements take."""
+_SHARE_DIGITS = 3
+"""Of the bytes that tiles ask for, to which they count as the same: the smaller one is taken."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How the threads of a block go along the lines of a tile in memory.
+
+    Attributes:
+        lines: How many; one where they are a run.
+        width: Elements of a line.
+        item_bytes: Of an element.
+        is_run: Whether all lines are one behind the other.
+        is_aligned: Whether each begins with a sector.
+    """
+
+    lines: int
+    width: int
+    item_bytes: int
+    is_run: bool
+    is_aligned: bool
+
+    @property
+    def cost(self) -> float:
+        """Bytes of sectors that warps ask for, by those of the lines."""
+        size = self.width * self.item_bytes
+        return 1.0 if self.is_aligned else (size + SECTOR_BYTES - self.item_bytes) / size
+
+    @contextmanager
+    def each(self, nest: Nest, thread: Expr, begin: Callable[[Expr], Expr]) -> Iterator[tuple[Expr, Expr, Expr | None]]:
+        """Open what is done for each element: the line, where in it, and whether there is one; None where there always
+        is.
+
+        Args:
+            begin: Returns where in memory a line begins.
+        """
+        of_sector = SECTOR_BYTES // self.item_bytes
+        slots = self.width if self.is_aligned else -(-(self.width + of_sector - 1) // of_sector) * of_sector
+        units = self.lines * slots
+        turns = -(-units // THREADS)
+        with nest.run("turn", turns, ForKind.UNROLLED if turns <= _UNROLLED else ForKind.SERIAL) as turn:
+            unit = nest.bind("unit", turn * THREADS + thread)
+            line = nest.bind("line", tirx.floordiv(unit, int64(slots)))
+            at = tirx.floormod(unit, int64(slots))
+            conditions = [unit < units] if units % THREADS else []
+            if not self.is_aligned:
+                at = nest.bind("at", at - tirx.floormod(begin(line), int64(of_sector)))
+                conditions += [at >= 0, at < self.width]
+            yield line, at, tirx.all(*conditions) if conditions else None
+
+
+@dataclass(frozen=True)
+class TransposeTile:
+    """What a block turns.
+
+    Attributes:
+        loads: By tensor, along its rows.
+        stores: Along the columns of the outputs.
+    """
+
+    rows: int
+    columns: int
+    loads: Mapping[Var, Walk]
+    stores: Walk
+
+    def line(self, buffer: Var) -> int:
+        """Return how many elements lie from one column of a tile to the next in shared memory: lanes that walk along
+        the columns meet different banks, each an odd number of them behind the one before."""
+        of_bank = max(1, _BANK_BYTES // item_bytes_of(buffer))
+        return (-(-self.rows // of_bank) | 1) * of_bank
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of all tensors."""
+        return sum(self.columns * self.line(buffer) * item_bytes_of(buffer) for buffer in self.loads)
+
+    @property
+    def cost(self) -> float:
+        """Bytes that are asked for, by those that are moved, of each tensor and the outputs."""
+        return sum(walk.cost for walk in (*self.loads.values(), self.stores))
+
+
+def choose_tile(parts: TransposedRegion) -> TransposeTile:
+    """Return the tile whose lines ask for the fewest sectors, of these the smallest.
+
+    Raises:
+        Declined: Not even the smallest fits the shared memory of a block.
+    """
+    extents = [prod(parts.extents(places)) for places in (parts.rows, parts.columns)]
+    tiles = [_tile(parts, *sizes) for sizes in product(*map(_sizes, extents))]
+    fitting = [tile for tile in tiles if tile.shared_bytes <= STATIC_BYTES]
+    if not fitting:
+        raise Declined("a tile of all that is turned has no room in shared memory")
+    return min(fitting, key=lambda tile: (round(tile.cost, _SHARE_DIGITS), tile.rows * tile.columns))
+
+
+def _sizes(extent: int) -> list[int]:
+    return [size for size in _SIZES if size < extent] + ([extent] if extent <= _LONGEST else [])
+
+
+def _tile(parts: TransposedRegion, rows: int, columns: int) -> TransposeTile:
+    loads = {buffer: _load_walk(parts, buffer, rows, columns) for buffer in parts.turned}
+    width, item = prod(parts.extents(parts.columns)), max(item_bytes_of(each.buffer) for each in parts.region.outputs)
+    of_sector = SECTOR_BYTES // item
+    if columns == width and width % of_sector:
+        return TransposeTile(rows, columns, loads, Walk(1, rows * columns, item, is_run=True, is_aligned=False))
+    is_aligned = width % of_sector == 0 and columns % of_sector == 0
+    return TransposeTile(rows, columns, loads, Walk(rows, columns, item, is_run=False, is_aligned=is_aligned))
+
+
+def _load_walk(parts: TransposedRegion, buffer: Var, rows: int, columns: int) -> Walk:
+    """Return how a tensor is read: as a run where its columns adjoin, and each is whole and no multiple of a sector."""
+    height, item = prod(parts.extents(parts.rows)), item_bytes_of(buffer)
+    of_sector, analyzer = SECTOR_BYTES // item, Analyzer()
+    names = {name: Var(name, "int64") for name in ("outer", "row_tile", "row", "column")}
+    bounds = (prod(parts.extents(parts.outer)), -(-height // rows), rows, prod(parts.extents(parts.columns)))
+    for var, extent in zip(names.values(), bounds, strict=True):
+        analyzer.bind(var, Range(int64(0), int64(extent)))
+
+    def position(row: Expr, column: Expr) -> Expr:
+        known = {axis.var: int64(0) for axis in parts.region.axes}
+        for at, places in zip((names["outer"], row, column), (parts.outer, parts.rows, parts.columns), strict=True):
+            indices = unravel(at, parts.extents(places)) if places else []
+            known |= {parts.region.axes[place].var: each for place, each in zip(places, indices, strict=True)}
+        return substitute(parts.turned[buffer], known)
+
+    first = position(names["row_tile"] * rows, names["column"])
+    if rows % of_sector == 0 and analyzer.can_prove_equal(tirx.floormod(first, int64(of_sector)), int64(0)):
+        return Walk(columns, rows, item, is_run=False, is_aligned=True)
+    adjoins = position(names["row"], names["column"]) - position(int64(0), int64(0))
+    if rows == height and analyzer.can_prove_equal(adjoins, names["column"] * height + names["row"]):
+        return Walk(1, rows * columns, item, is_run=True, is_aligned=False)
+    return Walk(columns, rows, item, is_run=False, is_aligned=False)
