@@ -112,21 +112,10 @@ class _Table:
 
 
 def _device(table: _Table, known: Mapping[str, Device]) -> Device:
-    figures = table.value("figures")
-    if figures is None:
-        table.check(_DEVICE, ("start_us",))
-    else:
-        table.check(("name", "figures"))
-    name, speeds = table.value("name"), table.value("gflops")
-    if not isinstance(name, str) or not name:
-        raise table.error(f"its name is {name!r}", "a name is a text")
-    if figures is not None:
-        if not isinstance(figures, str) or figures not in known:
-            raise table.error(
-                f"there are no figures of {figures!r}",
-                f"name one of {', '.join(known)}, or write gflops, gbs and memory_gb" if known else "write gflops",
-            )
-        return replace(known[figures], name=name)
+    if table.value("figures") is not None:
+        return _known_device(table, known)
+    table.check(_DEVICE, ("start_us",))
+    name, speeds = _name(table), table.value("gflops")
     if not isinstance(speeds, dict) or OTHER not in speeds:
         raise table.error("gflops names no speed for other work", f"write gflops = {{ {OTHER} = 1000 }}")
     return Device(
@@ -136,6 +125,24 @@ def _device(table: _Table, known: Mapping[str, Device]) -> Device:
         memory=table.number("memory_gb") * 1e9,
         start_us=table.number("start_us", zero=True),
     )
+
+
+def _known_device(table: _Table, known: Mapping[str, Device]) -> Device:
+    table.check(("name", "figures"))
+    name, figures = _name(table), table.value("figures")
+    if not isinstance(figures, str) or figures not in known:
+        raise table.error(
+            f"there are no figures of {figures!r}",
+            f"name one of {', '.join(known)}, or write gflops, gbs and memory_gb" if known else "write gflops",
+        )
+    return replace(known[figures], name=name)
+
+
+def _name(table: _Table) -> str:
+    name = table.value("name")
+    if not isinstance(name, str) or not name:
+        raise table.error(f"its name is {name!r}", "a name is a text")
+    return name
 
 
 def _links(table: _Table, names: list[str]) -> tuple[tuple[Link, ...], ...]:

@@ -13,7 +13,9 @@ _REGISTER_UNIT = 256
 """Registers are given to a warp in multiples of so many: CUDA occupancy calculator, capabilities 5.0 to 9.0."""
 _RESERVED_SHARED = 1024
 """Bytes of shared memory that the system takes for each block: CUDA C++ programming guide, "Compute capability 8.x"."""
-
+STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that a block has without its function's being asked for more: CUDA C++ programming guide,
+"Technical specifications"."""
 REGISTERS = 65536
 """Of an SM, of 32 bits, from capability 5.0 on: CUDA C++ programming guide, "Technical specifications"."""
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
 from tvm_ffi.structural import structural_equal
@@ -14,7 +13,7 @@ from tvm_ffi.structural import structural_equal
 from backends.tensorir.extents import Extent, is_same
 from backends.tensorir.inlining import Resolver, guards, uses
 from backends.tensorir.open_analyzer import Analyzer, analyzer_of
-from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of, substitute
+from backends.tensorir.stages import Axis, Stage, dims_of, item_bytes_of, substitute
 from fusion.structural import contains, map_nodes
 
 Expr = Any
@@ -70,7 +69,7 @@ class Accesses:
     @property
     def element_bytes(self) -> int:
         """Size of the widest element that the stage touches, in bytes."""
-        return max(int(tvm_ffi.dtype(dtype_of(access.buffer)).itemsize) for access in self.all)
+        return max(item_bytes_of(access.buffer) for access in self.all)
 
 
 def flat_index(shape: Sequence[Extent], indices: Sequence[Expr], analyzer: Analyzer) -> Expr:

@@ -106,7 +106,6 @@ class OpenAnalyzer:
         is_known = isinstance(value, tirx.IntImm) or (isinstance(value, tirx.Sub) and _is_one(value.b))
         return [value] if is_known else []
 
-
     def _most_over(self, most: Expr, divisor: Expr) -> list[Expr]:
         """Return what the quotient of a value that is at most `most` is at most, where what that is below is a multiple
         of the divisor: the row of a position among b * l * 64 is below b, and its place in the row below l."""

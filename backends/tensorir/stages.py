@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
@@ -147,6 +148,11 @@ def dims_of(buffer: Var) -> tuple[Extent, ...]:
 def dtype_of(buffer: Var) -> str:
     """Return the element type of a buffer."""
     return str(buffer.ty.dtype.dtype)
+
+
+def item_bytes_of(buffer: Var) -> int:
+    """Return the size of an element."""
+    return int(tvm_ffi.dtype(dtype_of(buffer)).itemsize)
 
 
 def _read_nest(nest: tirx.Stmt) -> Stage:

@@ -60,7 +60,7 @@ def _eager(subject: Subject, made: Made, inputs: Tensors) -> Call:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.inference_mode(), torch.cuda.graph(graph):
-        outputs = _listed(module(*inputs))
+        outputs = listed(module(*inputs))
 
     def run() -> Tensors:
         graph.replay()
@@ -79,14 +79,15 @@ def _max_autotune(subject: Subject, made: Made, inputs: Tensors) -> Call:
 
     def run() -> Tensors:
         with torch.inference_mode():
-            return _listed(compiled(*inputs))
+            return listed(compiled(*inputs))
 
     for _ in range(_WARM_CALLS):
         run()
     return run
 
 
-def _listed(outputs: Any) -> Tensors:
+def listed(outputs: Any) -> Tensors:
+    """Return what a module of torch returns as a list, one result too."""
     return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
 
 

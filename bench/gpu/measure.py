@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench import gate
-from bench.gpu.engines import OURS
+from bench.gpu.engines import OURS, listed
 from bench.gpu.result import BASELINE, DeviceResult, SubjectResult
 from bench.gpu.subjects import Subject, make
 from bench.remote import EngineError, RemoteProcess
@@ -86,8 +86,7 @@ def in_float64(subject: Subject) -> tuple[Sequence[str], list[np.ndarray]]:
     wide = [each.double() if each.is_floating_point() else each for each in given]
     with torch.inference_mode():
         outputs = made.module.double()(*wide)
-    listed = outputs if isinstance(outputs, tuple | list) else [outputs]
-    return made.outputs, [each.numpy() for each in listed]
+    return made.outputs, [each.numpy() for each in listed(outputs)]
 
 
 @contextlib.contextmanager

@@ -6,12 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from backends.cuda.traffic import LaunchTraffic
-from backends.tensorir.stages import dtype_of, substitute
+from backends.tensorir.stages import item_bytes_of, substitute
 from fusion.structural import find
 
 _NAME = re.compile(r"(\w+?)(?:<(\d+))?(?:[,>].*)?")
@@ -74,7 +73,7 @@ class _Counter:
         if isinstance(statement, tirx.Bind):
             self.first[statement.var] = self.analyzer.simplify(substitute(statement.value, self.first))
         elif isinstance(statement, tirx.BufferStore):
-            self._add(statement.buffer, _item_bytes(statement.buffer) * times, stored=True)
+            self._add(statement.buffer, item_bytes_of(statement.buffer) * times, stored=True)
         self._count_loads(statement, times)
 
     def _count_loads(self, part: Any, times: int) -> None:
@@ -85,7 +84,7 @@ class _Counter:
         addressed = [load for call in calls if call.op.name == _ADDRESS for load in call.args]
         for load in find(part, TensorLoad):
             if not any(load.same_as(each) for each in addressed):
-                self._add(load.source, _item_bytes(load.source) * times)
+                self._add(load.source, item_bytes_of(load.source) * times)
 
     def _count_function(self, call: Call, times: int) -> None:
         """Count a function of `instructions.cuh`: what it moves to or from each place in memory that it is given."""
@@ -104,7 +103,7 @@ class _Counter:
         elif name == "bring_vector":
             size = _PAST_L1 * times
         elif name.endswith("_elements"):
-            item = next(_item_bytes(each) for each in arguments if isinstance(each, Var) and _is_buffer(each))
+            item = next(item_bytes_of(each) for each in arguments if isinstance(each, Var) and _is_buffer(each))
             size = parameter * item * times
         else:
             size = _FIXED_BYTES.get(name, parameter * (4 if name.endswith("_floats") else 1)) * times
@@ -126,7 +125,3 @@ class _Counter:
 
 def _is_buffer(var: Var) -> bool:
     return hasattr(var.ty, "shape")
-
-
-def _item_bytes(buffer: Var) -> int:
-    return int(tvm_ffi.dtype(dtype_of(buffer)).itemsize)

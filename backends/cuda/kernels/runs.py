@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 
@@ -16,7 +15,7 @@ from backends.cuda.devices import WARP
 from backends.cuda.kernels.registers import ACCESS_BYTES
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import load_flat
-from backends.tensorir.stages import dtype_of
+from backends.tensorir.stages import item_bytes_of
 
 SECTOR_BYTES = 32
 """What memory brings at least: CUDA C++ programming guide, "Device memory accesses"."""
@@ -75,11 +74,6 @@ class SharedRun:
             self.nest, f"{function}<{item_bytes_of(buffer)}>", address(self.shared, int64(0)), memory, *ends,
             tirx.const(self.threads, "int32"),
         )  # fmt: skip
-
-
-def item_bytes_of(buffer: Var) -> int:
-    """Return the size of an element."""
-    return int(tvm_ffi.dtype(dtype_of(buffer)).itemsize)
 
 
 def sector_share(width: int, item_bytes: int, many: int, group: int) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 from backends.cuda.cublaslt.loaded import LoadedProduct
 from backends.cuda.cublaslt.product import DeviceProductCall
+from backends.cuda.devices import STATIC_SHARED
 from backends.cuda.runtime.code_file import CodeFile, CodeLaunch
 from backends.cuda.runtime.device import OpenDevice
 from backends.cuda.runtime.driver import CAPTURE_RELAXED, MAX_DYNAMIC_SHARED_BYTES, KernelNode
@@ -17,8 +18,6 @@ from backends.cuda.runtime.resources import CodeModule, DeviceStream, own
 from backends.device_run import DevicePlace, DeviceRun, KernelStart
 from fusion.errors import TargetError
 
-_UNASKED_SHARED = 48 << 10
-"""Bytes of shared memory that a launch gets without its function's being asked for them."""
 WORKSPACE = "workspace"
 """The kind of the places of what kernels of one PrimFunc hand each other."""
 
@@ -154,7 +153,7 @@ class LoadedKernels:
         module = CodeModule(self._device, file.code(launch.name, found))
         with self._device.current():
             function = module.function(launch.symbol)
-            if launch.shared_bytes > _UNASKED_SHARED:
+            if launch.shared_bytes > STATIC_SHARED:
                 self._device.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes)
         self._modules.append(module)
         self._handles[launch.name] = function

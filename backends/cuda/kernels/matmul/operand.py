@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, Var
 from tvm.sym import Analyzer
@@ -16,7 +15,7 @@ from backends.cuda.kernels.registers import ACCESS_BYTES
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import int64
 from backends.tensorir.inlining import is_branch, uses
-from backends.tensorir.stages import Axis, dtype_of, loads, shape_of, substitute
+from backends.tensorir.stages import Axis, item_bytes_of, loads, shape_of, substitute
 from fusion.declined import Declined
 
 Expr = Any
@@ -50,7 +49,7 @@ class MatrixOperand:
     @property
     def item_bytes(self) -> int:
         """Size of an element."""
-        return int(tvm_ffi.dtype(dtype_of(self.buffer)).itemsize)
+        return item_bytes_of(self.buffer)
 
     def at(self, batch: Expr, outer: Expr, depth: Expr) -> tuple[Expr, list[Expr]]:
         """Return where an element is, and what has to hold for it to be there and not zero."""
@@ -83,7 +82,7 @@ def read_operand(value: Expr, batch: Sequence[Axis], outer: Sequence[Axis], dept
     condition = None if condition is None else analyzer.simplify(substitute(condition, place))
     sizes = {var: prod(int(axis.extent) for axis in axes) for var, axes in groups}
     (at_batch, _), (at_outer, _), (at_depth, _) = groups
-    widest = ACCESS_BYTES // int(tvm_ffi.dtype(dtype_of(value.source)).itemsize)
+    widest = ACCESS_BYTES // item_bytes_of(value.source)
     runs = {along: _run(position, condition, along, sizes, widest) for along in (at_depth, at_outer)}
     adjoins = {along: _adjoins(position, along, sizes) for along in (at_depth, at_outer)}
     by_depth = (runs[at_depth], adjoins[at_depth]) >= (runs[at_outer], adjoins[at_outer])

@@ -14,17 +14,15 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cuda.codegen.device_functions import address, barrier, call_device
+from backends.cuda.devices import STATIC_SHARED
 from backends.cuda.kernels.pointwise.boxes import Box
 from backends.cuda.kernels.registers import ACCESS_BYTES
-from backends.cuda.kernels.runs import SECTOR_BYTES, item_bytes_of
+from backends.cuda.kernels.runs import SECTOR_BYTES
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
-from backends.tensorir.stages import dtype_of, shape_of
+from backends.tensorir.stages import dtype_of, item_bytes_of, shape_of
 from fusion.declined import Declined
-
-STATIC_BYTES = 48 << 10
-"""Of shared memory that a block has without asking for more: CUDA C++ programming guide, "Technical specifications"."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def pieces_of(buffer: Var, box: Box, of_block: int) -> Pieces:
     if dtype_of(buffer) not in _DTYPES:
         raise Declined(f"{buffer.name} is {dtype_of(buffer)}")
     cuts = (Pieces(buffer, box, of_block, cut) for cut in range(len(box.extents)))
-    fitting = [pieces for pieces in cuts if pieces.shared_bytes <= STATIC_BYTES]
+    fitting = [pieces for pieces in cuts if pieces.shared_bytes <= STATIC_SHARED]
     if not fitting:
         raise Declined(f"the elements of {buffer.name} that a block reads are too many for its shared memory")
     return min(fitting, key=lambda pieces: pieces.sectors)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_equal
 
+from backends.cuda.devices import STATIC_SHARED
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.pointwise.boxes import boxes_of
-from backends.cuda.kernels.pointwise.bring import STATIC_BYTES, Brought, Pieces, bring, pieces_of
+from backends.cuda.kernels.pointwise.bring import Brought, Pieces, bring, pieces_of
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
 from backends.cuda.kernels.runs import SECTOR_BYTES
@@ -23,7 +23,7 @@ from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.inlining import Resolver
-from backends.tensorir.stages import dtype_of, loads, shape_of
+from backends.tensorir.stages import dtype_of, item_bytes_of, loads, shape_of
 from fusion.declined import Declined
 
 THREADS = 256
@@ -143,7 +143,7 @@ def _brought(parts: ElementwiseRegion, single: Collection[Var]) -> Iterator[Piec
     """Yield what a block brings of the tensors that are read element by element: of those whose rows do not begin with
     sectors, as far as its shared memory holds them."""
     boxes = {} if parts.is_permuted else boxes_of(parts)
-    left = STATIC_BYTES
+    left = STATIC_SHARED
     for buffer in (buffer for buffer in boxes if buffer in single):
         try:
             pieces = pieces_of(buffer, boxes[buffer], THREADS * widest_run(parts))
@@ -227,4 +227,4 @@ def widest_run(parts: ElementwiseRegion, given: Collection[Var] = ()) -> int:
     made = set(parts.stages).union(given) - {stage.buffer for stage in parts.outputs}
     read = {load.source for stage in parts.stages.values() for load in loads(stage.value)} - made
     buffers = read | {stage.buffer for stage in parts.outputs}
-    return max(1, ACCESS_BYTES // max(int(tvm_ffi.dtype(dtype_of(buffer)).itemsize) for buffer in buffers))
+    return max(1, ACCESS_BYTES // max(map(item_bytes_of, buffers)))

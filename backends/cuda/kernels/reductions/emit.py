@@ -22,12 +22,11 @@ from backends.cuda.kernels.reductions.split import split
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
 from backends.cuda.kernels.rows.emit import emit_region
 from backends.cuda.kernels.rows.read import RowRegion, region_of_rows
-from backends.cuda.kernels.runs import item_bytes_of
 from backends.tensorir.accesses import range_of, unravel
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import store_flat
 from backends.tensorir.inlining import Resolver, guards
-from backends.tensorir.stages import Stage, dtype_of, loads, shape_of, substitute
+from backends.tensorir.stages import Stage, dtype_of, item_bytes_of, loads, shape_of, substitute
 from fusion.declined import Declined
 
 _UNROLLED = 4

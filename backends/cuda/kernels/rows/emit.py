@@ -18,13 +18,13 @@ from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
 from backends.cuda.kernels.rows.read import RowRegion, read_rows
-from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES, SharedRun, item_bytes_of, sector_share
+from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES, SharedRun, sector_share
 from backends.cuda.kernels.warps import shuffled
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
 from backends.tensorir.inlining import Resolver, guards
-from backends.tensorir.stages import Stage, dtype_of, loads, shape_of
+from backends.tensorir.stages import Stage, dtype_of, item_bytes_of, loads, shape_of
 from fusion.declined import Declined
 
 _THREADS = 128

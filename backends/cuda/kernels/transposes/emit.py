@@ -15,7 +15,7 @@ from backends.cuda.codegen.device_functions import barrier
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.transposes.read import TransposedRegion, read_transpose
 from backends.cuda.kernels.transposes.tile import THREADS, TransposeTile, choose_tile
-from backends.tensorir.accesses import flat_index, unravel
+from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Nest, guard, int64
 from backends.tensorir.flat_buffers import load_flat
 from backends.tensorir.inlining import Resolver
@@ -45,7 +45,7 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     parts = read_transpose(func)
     tile = choose_tile(parts)
-    extents = [prod(parts.extents(places)) for places in (parts.outer, parts.rows, parts.columns)]
+    extents = parts.sizes
     tiles = [extents[0], -(-extents[1] // tile.rows), -(-extents[2] // tile.columns)]
     nest = Nest()
     with (
@@ -125,15 +125,11 @@ class _Place:
         self.parts, self.nest, self.analyzer = parts, nest, Analyzer()
         named = [nest.bind(name, each) for name, each in zip(("outer", "row", "column"), at, strict=True)]
         conditions = []
-        extents = [prod(parts.extents(places)) for places in (parts.outer, parts.rows, parts.columns)]
-        for var, extent, size in zip(named, extents, (1, tile.rows, tile.columns), strict=True):
+        for var, extent, size in zip(named, parts.sizes, (1, tile.rows, tile.columns), strict=True):
             self.analyzer.bind(var, Range(int64(0), int64(extent)))
             conditions += [var < extent] if extent % size else []
         self.is_inside = tirx.all(*conditions) if conditions else None
-        self.known: dict[Var, Expr] = {axis.var: int64(0) for axis in parts.region.axes}
-        for var, places in zip(named, (parts.outer, parts.rows, parts.columns), strict=True):
-            indices = unravel(var, parts.extents(places)) if places else []
-            self.known |= {parts.region.axes[place].var: each for place, each in zip(places, indices, strict=True)}
+        self.known = parts.axes_at(*named)
 
     def store(self, turned: dict[Var, Expr]) -> None:
         """Add what makes the outputs there, of what is turned."""

@@ -12,7 +12,8 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
-from backends.tensorir.accesses import flat_index, range_of
+from backends.tensorir.accesses import flat_index, range_of, unravel
+from backends.tensorir.emit import int64
 from backends.tensorir.inlining import Resolver, guards
 from backends.tensorir.stages import dtype_of, shape_of, substitute
 from fusion.declined import Declined
@@ -43,6 +44,20 @@ class TransposedRegion:
         """Return the extents of axes."""
         return [int(self.region.axes[place].extent) for place in places]
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many places `outer`, `rows` and `columns` have, all axes of each together."""
+        outer, rows, columns = (prod(self.extents(places)) for places in (self.outer, self.rows, self.columns))
+        return outer, rows, columns
+
+    def axes_at(self, outer: Expr, row: Expr, column: Expr) -> dict[Var, Expr]:
+        """Return what each axis is at one of these places."""
+        known = {axis.var: int64(0) for axis in self.region.axes}
+        for at, places in zip((outer, row, column), (self.outer, self.rows, self.columns), strict=True):
+            indices = unravel(at, self.extents(places)) if places else []
+            known |= {self.region.axes[place].var: each for place, each in zip(places, indices, strict=True)}
+        return known
+
 
 def read_transpose(func: tirx.PrimFunc) -> TransposedRegion:
     """Return the parts of `func`.
@@ -68,7 +83,7 @@ def read_transpose(func: tirx.PrimFunc) -> TransposedRegion:
     begin = max(long.index(place) for place in rows) + 1
     outer = tuple(place for place in long[:begin] if place not in rows)
     parts = TransposedRegion(region, outer, rows, tuple(long[begin:]), found)
-    if min(prod(parts.extents(parts.rows)), prod(parts.extents(parts.columns))) < _LEAST:
+    if min(parts.sizes[1:]) < _LEAST:
         raise Declined(f"rows or columns are fewer than {_LEAST}")
     return parts
 

@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from math import prod
 
 from tvm import tirx
 from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
-from backends.cuda.devices import WARP
-from backends.cuda.kernels.pointwise.bring import STATIC_BYTES
-from backends.cuda.kernels.runs import SECTOR_BYTES, item_bytes_of
+from backends.cuda.devices import STATIC_SHARED, WARP
+from backends.cuda.kernels.runs import SECTOR_BYTES
 from backends.cuda.kernels.transposes.read import TransposedRegion
-from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64
-from backends.tensorir.stages import substitute
+from backends.tensorir.stages import item_bytes_of, substitute
 from fusion.declined import Declined
 
 THREADS = 256
@@ -122,9 +119,8 @@ def choose_tile(parts: TransposedRegion) -> TransposeTile:
     Raises:
         Declined: Not even the smallest fits the shared memory of a block.
     """
-    extents = [prod(parts.extents(places)) for places in (parts.rows, parts.columns)]
-    tiles = [_tile(parts, *sizes) for sizes in product(*map(_sizes, extents))]
-    fitting = [tile for tile in tiles if tile.shared_bytes <= STATIC_BYTES]
+    tiles = [_tile(parts, *sizes) for sizes in product(*map(_sizes, parts.sizes[1:]))]
+    fitting = [tile for tile in tiles if tile.shared_bytes <= STATIC_SHARED]
     if not fitting:
         raise Declined("a tile of all that is turned has no room in shared memory")
     return min(fitting, key=lambda tile: (round(tile.cost, _SHARE_DIGITS), tile.rows * tile.columns))
@@ -136,7 +132,7 @@ def _sizes(extent: int) -> list[int]:
 
 def _tile(parts: TransposedRegion, rows: int, columns: int) -> TransposeTile:
     loads = {buffer: _load_walk(parts, buffer, rows, columns) for buffer in parts.turned}
-    width, item = prod(parts.extents(parts.columns)), max(item_bytes_of(each.buffer) for each in parts.region.outputs)
+    width, item = parts.sizes[2], max(item_bytes_of(each.buffer) for each in parts.region.outputs)
     of_sector = SECTOR_BYTES // item
     if columns == width and width % of_sector:
         return TransposeTile(rows, columns, loads, Walk(1, rows * columns, item, is_run=True, is_aligned=False))
@@ -146,19 +142,15 @@ def _tile(parts: TransposedRegion, rows: int, columns: int) -> TransposeTile:
 
 def _load_walk(parts: TransposedRegion, buffer: Var, rows: int, columns: int) -> Walk:
     """Return how a tensor is read: as a run where its columns adjoin, and each is whole and no multiple of a sector."""
-    height, item = prod(parts.extents(parts.rows)), item_bytes_of(buffer)
+    (outer, height, width), item = parts.sizes, item_bytes_of(buffer)
     of_sector, analyzer = SECTOR_BYTES // item, Analyzer()
     names = {name: Var(name, "int64") for name in ("outer", "row_tile", "row", "column")}
-    bounds = (prod(parts.extents(parts.outer)), -(-height // rows), rows, prod(parts.extents(parts.columns)))
+    bounds = (outer, -(-height // rows), rows, width)
     for var, extent in zip(names.values(), bounds, strict=True):
         analyzer.bind(var, Range(int64(0), int64(extent)))
 
     def position(row: Expr, column: Expr) -> Expr:
-        known = {axis.var: int64(0) for axis in parts.region.axes}
-        for at, places in zip((names["outer"], row, column), (parts.outer, parts.rows, parts.columns), strict=True):
-            indices = unravel(at, parts.extents(places)) if places else []
-            known |= {parts.region.axes[place].var: each for place, each in zip(places, indices, strict=True)}
-        return substitute(parts.turned[buffer], known)
+        return substitute(parts.turned[buffer], parts.axes_at(names["outer"], row, column))
 
     first = position(names["row_tile"] * rows, names["column"])
     if rows % of_sector == 0 and analyzer.can_prove_equal(tirx.floormod(first, int64(of_sector)), int64(0)):
