@@ -240,7 +240,8 @@ def _read_signature(pinned: PinnedModel, model: Any) -> Signature:
     if not pinned.is_file:
         return read_signature(model)
     found: list[Signature] = []
-    map_in_threads(lambda read: read(), (lambda: found.append(read_signature(model)), pinned.pin))
+    with pinned.unchanged():
+        map_in_threads(lambda read: read(), (lambda: found.append(read_signature(model)), pinned.pin))
     return found[0]
 
 

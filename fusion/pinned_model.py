@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fusion.cache import DiskCache
-from fusion.errors import ModelChangedError, ModelFileError
+from fusion.errors import FusionError, ModelChangedError, ModelFileError
 from fusion.foreign_files import check_model_file
 from fusion.frontends.torch import TorchModel
 from fusion.model_digest import ModelDigest, digest_model
@@ -57,10 +58,26 @@ class PinnedModel:
             ModelFileError: Its file is gone.
         """
         found = self._digest() if digest or self._later else None
-        result = use(self._model, found)
+        with self.unchanged():
+            result = use(self._model, found)
         if found is not None and not found.current():
             self._digest()
         return result
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Have an error of what reads the model meanwhile say that it has changed, where it has: half of a file that is
+        being written reads as a broken one.
+
+        Raises:
+            ModelChangedError, ModelFileError: As `read`.
+        """
+        try:
+            yield
+        except FusionError:
+            if self._pinned is not None and not self._pinned.current():
+                self._digest()
+            raise
 
     def _digest(self) -> ModelDigest | None:
         """Return the digest of the model, the same each time.

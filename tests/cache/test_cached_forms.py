@@ -26,9 +26,11 @@ from fusion.cache import DiskCache, build_versions
 from fusion.cached_forms import form_key
 from fusion.context import Context
 from fusion.errors import ExecutionError, ModelChangedError, UnsupportedOperatorError
+from fusion.frontends import read_signature
 from fusion.model_digest import ModelDigest, digest_model
 from fusion.module import code_key, linker
 from fusion.passes.fold_constants import FoldConstants
+from fusion.pinned_model import PinnedModel
 from fusion.signature import TensorSpec
 from fusion.tensors import byte_view
 from placement.cover.places import PlacesByOrder
@@ -283,6 +285,20 @@ def test_a_model_that_changes_while_it_is_compiled_is_not_kept(
     with pytest.raises(ModelChangedError, match=r"model\.onnx"):
         fusion.compile(path, threads=1)
     assert not forms(folder)
+
+
+def test_what_cannot_be_read_because_it_is_being_written_has_changed(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(mlp(), path)
+    pinned = PinnedModel(path)
+
+    def cut(model: Path, _: ModelDigest | None) -> object:
+        model.write_bytes(b"")
+        return read_signature(model)
+
+    pinned.pin()
+    with pytest.raises(ModelChangedError, match=r"model\.onnx"):
+        pinned.read(cut)
 
 
 def test_what_the_digest_of_a_model_holds() -> None:
