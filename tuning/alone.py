@@ -84,10 +84,13 @@ def build_questions(
     return BuiltLibrary(path, answers)
 
 
-def measure_questions(library: BuiltLibrary, session: MeasuringSession, threads: int, seconds: float) -> list[Record]:
-    """Return what the candidates of `library` take, each between those of other kernels, so that weights come from
-    where those of a network do; what a kernel reads beside them was read by another run of it just before."""
-    experiment = _experiment(library, threads, seconds)
+def measure_questions(
+    library: BuiltLibrary, session: MeasuringSession, threads: int, runs: int, seconds: float
+) -> list[Record]:
+    """Return what the candidates of `library` take, each run as often as the others and between those of other kernels,
+    so that weights come from where those of a network do; what a kernel reads beside them was read by another run of it
+    just before."""
+    experiment = _experiment(library, threads, runs, seconds)
     return list(_records(library, session.run(experiment)))
 
 
@@ -115,7 +118,7 @@ def _candidates(question: SpaceQuestion, compiler: KernelCompiler, name: str) ->
     return found
 
 
-def _experiment(library: BuiltLibrary, threads: int, seconds: float) -> Experiment:
+def _experiment(library: BuiltLibrary, threads: int, runs: int, seconds: float) -> Experiment:
     memory, steps = FilledTensors(), list[Step]()
     for place, built in enumerate(library.questions):
         first, *_ = built.functions.items()
@@ -130,6 +133,7 @@ def _experiment(library: BuiltLibrary, threads: int, seconds: float) -> Experime
         steps=tuple(steps),
         threads=threads,
         seconds=seconds,
+        evenly=runs,
     )
 
 

@@ -8,7 +8,7 @@ from math import isinf
 from statistics import median
 
 from tuning.record import Record
-from tuning.rounds import BLOCK_RUNS, BLOCKS, SCREENING, Times
+from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 from tuning.task import TuningTask
 
 _LEAST_GAIN = 0.02
@@ -100,7 +100,7 @@ def _times_of(candidate: int, found: Times, default: Times, uses: int) -> Candid
         candidate=candidate,
         seconds=median(mine) / uses,
         spread=(max(mine) - min(mine)) / uses,
-        runs=len(mine) * (BLOCK_RUNS if found.blocks else SCREENING),
+        runs=blocks * BLOCK_RUNS or found.screened,
         default_s=median(its) / uses,
     )
 

@@ -72,6 +72,7 @@ class Experiment:
         steps: In the order of execution.
         threads: Of a kernel.
         seconds: To measure for at most.
+        evenly: As in `Rounds`.
     """
 
     libraries: tuple[str, ...]
@@ -81,6 +82,7 @@ class Experiment:
     steps: tuple[Step, ...]
     threads: int
     seconds: float
+    evenly: int = 0
 
     def candidate_counts(self) -> list[int]:
         """Return how many candidates there are for each kernel."""
@@ -105,6 +107,7 @@ def read_experiment(path: Path) -> Experiment:
         steps=tuple(_step(**step) for step in fields["steps"]),
         threads=fields["threads"],
         seconds=fields["seconds"],
+        evenly=fields["evenly"],
     )
 
 

@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 
 SCREENING = 5
 """Runs of each candidate before most of them are dropped."""
+_QUARTILE = 4
+"""One run of so many, the fastest, may be faster than what is taken for the time of all: a core whose neighbours rest
+is faster for a moment. Of 16 drawn kernels' spaces, two vCPUs of Zen 3, the point that 5 runs said to be best took 4.8%
+longer than the best by the least of them, 3.8% by the lower quartile; that 15 runs said to be, 4.9% and 3.3%."""
 _FINALISTS = 2
 """Candidates beside the first that are measured again."""
 _HOPELESS = 1.02
 """Of the fastest finalist's time in a block: one that took more is not measured again."""
 BLOCKS = 4
 BLOCK_RUNS = 5
-"""Runs of each finalist in a block; its time in the block is the least of them."""
+"""Runs of each finalist in a block."""
 _CHECKS = 12
 """Runs of the network as it is, and as it is to be."""
 _UNKNOWN = float("inf")
@@ -31,15 +35,17 @@ Choice = list[int]
 
 @dataclass
 class Times:
-    """Seconds of one candidate for a kernel, of all its uses together, the least of several runs.
+    """Seconds of one candidate for a kernel, of all its uses together, `time_of` several runs.
 
     Attributes:
         screening: In the first rounds; infinite where there was no time for any.
         blocks: In each block of later rounds before it was dropped.
+        screened: Runs of the first rounds.
     """
 
     screening: float
     blocks: list[float] = field(default_factory=list)
+    screened: int = SCREENING
 
 
 @dataclass
@@ -50,17 +56,25 @@ class Rounds:
         kernels: The kernel of each step.
         run: Runs a step.
         over: Whether the time for it all is over; what is not finished then is left out.
+        evenly: Runs of each candidate, where all are to be known as well as each other and none wins; 0 where the best
+            of them run again.
     """
 
     kernels: Sequence[int]
     run: RunStep
     over: Callable[[], bool]
+    evenly: int = 0
 
     def compare(self, candidates: Sequence[Sequence[int]]) -> list[dict[int, Times]]:
         """Return the times of each kernel's candidates, the first of which is what others have to beat."""
         usual = [some[0] for some in candidates]
-        screened = self._block(candidates, usual, SCREENING, crowded=True)
-        times = [{candidate: Times(seconds) for candidate, seconds in found.items()} for found in screened]
+        runs = self.evenly or SCREENING
+        screened = self._block(candidates, usual, runs, crowded=True)
+        times = [
+            {candidate: Times(seconds, screened=runs) for candidate, seconds in found.items()} for found in screened
+        ]
+        if self.evenly:
+            return times
         finals = [_finalists(found, some) for found, some in zip(screened, candidates, strict=True)]
         for _ in range(BLOCKS):
             if all(len(some) == 1 for some in finals):
@@ -76,26 +90,27 @@ class Rounds:
         return times
 
     def check(self, before: Choice, after: Choice) -> tuple[float, float]:
-        """Return the seconds of the network with two choices, each of its steps the least of several runs; infinite
-        ones where there is no time."""
-        least = [[_UNKNOWN] * len(self.kernels) for _ in range(2)]
+        """Return the seconds of the network with two choices, each of its steps `time_of` several runs; infinite ones
+        where there is no time."""
+        both: list[list[list[float]]] = [[[] for _ in self.kernels] for _ in range(2)]
         for _ in range(_CHECKS):
             if self.over():
                 break
-            for seconds, choice in zip(least, (before, after), strict=True):
+            for seconds, choice in zip(both, (before, after), strict=True):
                 for step, kernel in enumerate(self.kernels):
-                    seconds[step] = min(seconds[step], self.run(step, choice[kernel]))
-        return sum(least[0]), sum(least[1])
+                    seconds[step].append(self.run(step, choice[kernel]))
+        without, with_choice = (sum(map(time_of, seconds)) for seconds in both)
+        return without, with_choice
 
     def _block(
         self, candidates: Sequence[Sequence[int]], usual: Choice, runs: int, *, crowded: bool
     ) -> list[dict[int, float]]:
-        """Return the least time of `runs` runs of each candidate for each kernel.
+        """Return the time of `runs` runs of each candidate for each kernel.
 
         Unless it is `crowded`, where rounds are few, most of what is around a candidate that is measured is the usual
         one: a kernel is faster or slower with what comes before it on another thread.
         """
-        least: list[dict[int, float]] = [dict.fromkeys(candidates[kernel], _UNKNOWN) for kernel in self.kernels]
+        took: list[dict[int, list[float]]] = [{each: [] for each in candidates[kernel]} for kernel in self.kernels]
         order = list(dict.fromkeys(self.kernels))
         cycle = max(map(len, candidates), default=0) * (1 if crowded else 3)
         for turn in range(runs * cycle):
@@ -109,15 +124,22 @@ class Rounds:
                     place %= len(some)
                 seconds = self.run(step, some[place] if place < len(some) else usual[kernel])
                 if place < len(some):
-                    least[step][some[place]] = min(least[step][some[place]], seconds)
-        return self._by_kernel(least, candidates)
+                    took[step][some[place]].append(seconds)
+        return self._by_kernel(took, candidates)
 
-    def _by_kernel(self, least: list[dict[int, float]], candidates: Sequence[Sequence[int]]) -> list[dict[int, float]]:
+    def _by_kernel(
+        self, took: list[dict[int, list[float]]], candidates: Sequence[Sequence[int]]
+    ) -> list[dict[int, float]]:
         totals: list[dict[int, float]] = [dict.fromkeys(some, 0.0) for some in candidates]
         for step, kernel in enumerate(self.kernels):
-            for candidate, seconds in least[step].items():
-                totals[kernel][candidate] += seconds
+            for candidate, seconds in took[step].items():
+                totals[kernel][candidate] += time_of(seconds)
         return totals
+
+
+def time_of(seconds: Sequence[float]) -> float:
+    """Return what a run takes, given what several took: the lower quartile; infinite where there was none."""
+    return sorted(seconds)[len(seconds) // _QUARTILE] if seconds else _UNKNOWN
 
 
 def _hopeful(seconds: dict[int, float], candidates: Sequence[int]) -> list[int]:

@@ -52,6 +52,7 @@ def _run(experiment: Experiment, bound: Sequence[_BoundStep], candidates: Sequen
             [step.kernel for step in taken],
             lambda step, candidate: taken[step].timed(candidate),
             lambda: time.perf_counter() > started + seconds,
+            experiment.evenly,
         )
 
     uses = Counter(step.kernel for step in taken)

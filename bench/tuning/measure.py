@@ -11,7 +11,8 @@ from fusion.machine_tuning.drawn import DrawnKernel
 from fusion.machine_tuning.measure import TOGETHER, measure_kernels
 from tuning.record import Record, read_lines
 
-_SESSIONS = 3
+_RUNS = 30
+"""Of a point."""
 
 Found = Mapping[str, Sequence[Record]]
 """By the key of the task."""
@@ -24,7 +25,7 @@ def measured(kernels: Sequence[DrawnKernel], ctx: Context, path: Path) -> Found:
     done = len(kernels) - len(missing)
     for start in range(0, len(missing), TOGETHER):
         some = missing[start : start + TOGETHER]
-        records = measure_kernels(some, ctx, _SESSIONS, lambda: False)
+        records = measure_kernels(some, ctx, _RUNS, lambda: False)
         with path.open("a") as file:
             file.writelines(f"{record.as_line()}\n" for record in records)
         done += len(some)

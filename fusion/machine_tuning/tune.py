@@ -36,7 +36,9 @@ _SEED = 0
 _WORKLOADS = 400
 _POINTS = 32
 """Of a kernel beside its default."""
-_SESSIONS = 2
+_RUNS = 15
+"""Of a point: with 5, the logarithms of times of 16 drawn kernels' points are 5% from those of other runs, with 10 3.4%
+and with 15 2.3% (two vCPUs of Zen 3). They take a fifth of the time that code does."""
 _LEARNING = 0.1
 """Share of the budget that is left for learning."""
 _WAITING = 0.1
@@ -165,7 +167,7 @@ class _Tuning:
     ) -> list[Record]:
         is_busy = quiet.wait()
         self.state.waited_s = quiet.waited_s
-        records = measure_kernels(kernels, self.ctx, _SESSIONS, lambda: self._tick().is_over)
+        records = measure_kernels(kernels, self.ctx, _RUNS, lambda: self._tick().is_over)
         check()
         self.database.add(records)
         found = len({record.task.key for record in records})

@@ -40,7 +40,7 @@ def test_each_question_has_a_record_of_each_point(questions: list[SpaceQuestion]
     toolchain = KernelLibrary(CTX.compiler)
     library = build_questions(questions, CTX.compiler, toolchain, tmp_path / "points.so", lambda: False)
     with MeasuringSession(tmp_path) as session:
-        records = measure_questions(library, session, CTX.threads, 20.0)
+        records = measure_questions(library, session, CTX.threads, 3, 20.0)
     for question in questions:
         own = [record for record in records if record.task == question.known.task]
         axes = [record.point for record in own]

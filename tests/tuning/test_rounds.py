@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from tuning.decide import decide
-from tuning.rounds import BLOCKS, SCREENING, Rounds, Times
+from tuning.rounds import BLOCKS, SCREENING, Rounds, Times, time_of
 
 Step = tuple[int, int]
 
@@ -100,3 +100,21 @@ def test_a_kernel_has_times_once_all_its_candidates_ran(late: int) -> None:
 
 def test_without_time_the_network_is_not_known() -> None:
     assert Rounds([0], lambda step, candidate: 1.0, lambda: True).check([0], [1]) == (float("inf"), float("inf"))
+
+
+def test_where_all_are_to_be_known_alike_the_best_runs_no_oftener() -> None:
+    runs = Counter[int]()
+
+    def run(step: int, candidate: int) -> float:
+        runs[candidate] += 1
+        return 1.0 - candidate / 4
+
+    (times,) = Rounds([0], run, never, evenly=7).compare([[0, 1, 2]])
+    assert runs == {0: 7, 1: 7, 2: 7}
+    assert [(found.seconds, found.default_s, found.runs) for found in decide(times, 1).times] == [
+        (1.0, 1.0, 7), (0.75, 1.0, 7), (0.5, 1.0, 7)
+    ]  # fmt: skip
+
+
+def test_one_run_that_was_faster_by_chance_is_not_what_a_candidate_takes() -> None:
+    assert [time_of(seconds) for seconds in ([], [2.0], [3.0, 1.0, 2.0, 2.5, 9.0])] == [float("inf"), 2.0, 2.0]

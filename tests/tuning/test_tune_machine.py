@@ -26,7 +26,7 @@ from tuning.record import Record
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tune, "_WORKLOADS", 9)
     monkeypatch.setattr(tune, "_POINTS", 2)
-    monkeypatch.setattr(tune, "_SESSIONS", 1)
+    monkeypatch.setattr(tune, "_RUNS", 2)
     monkeypatch.setattr(cpu_load, "others_load", lambda: 0.0)
     return tmp_path / "my.sqlite"
 
