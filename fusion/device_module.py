@@ -66,10 +66,11 @@ class DeviceModule(CompiledModule):
         """Yield the outputs for each of `inputs`, in order, while the stages of the model work on several of them.
 
         Each item is what `run` takes, arrays by name, and its result a dict; or what a call takes, a tuple of arrays or
-        the only one, and its result a tuple. At most two items for each stage are taken ahead (more where a replica of
-        the model is far faster than another), in the thread that takes the results; their arrays are copied. An error
-        comes in the place of a result, and is the end: that of a stage names it and its device, and the requests under
-        way that have no result. To close the generator waits for the stages that are running, and ends their threads.
+        the only one, and its result a tuple. At most two items for each stage are taken ahead (of several replicas of
+        the model more, so that none waits for the slowest), in the thread that takes the results; their arrays are
+        copied. An error comes in the place of a result, and is the end: that of a stage names it and its device, and
+        the requests under way that have no result. To close the generator waits for the stages that are running, and
+        ends their threads.
 
         Raises:
             InputError: `inputs` is no iterable; of the generator, an item does not fit the model.

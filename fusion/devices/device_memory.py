@@ -59,7 +59,11 @@ def why_too_small(flows: Iterable[Flow]) -> str:
 
 
 class MemoryLedger:
-    """Has what of each device's memory no request uses."""
+    """Has what of each device's memory no request uses.
+
+    Attributes:
+        is_limited: Whether a device has a limit.
+    """
 
     def __init__(self, flows: Iterable[Flow]) -> None:
         """`flows` are ready to run.
@@ -74,7 +78,7 @@ class MemoryLedger:
         always = kept_always(flows)
         self._room = {thread: thread.device.memory - size for thread, size in always.items()}
         self._needs = {flow: kept_by_request(flow) for flow in flows}
-        self._is_limited = any(room < math.inf for room in self._room.values())
+        self.is_limited = any(room < math.inf for room in self._room.values())
         forget = partial(self._room.update, dict(self._room))  # in a forked process nobody has any of it
         self._changed = threading.Condition(Lock(forget))
 
@@ -84,7 +88,7 @@ class MemoryLedger:
         Raises:
             LimitError: There was none for `PATIENCE_S`: a stream that nobody reads may have it.
         """
-        if not self._is_limited:
+        if not self.is_limited:
             return True
         needs = self._needs[flow]
         with self._changed:
@@ -98,7 +102,7 @@ class MemoryLedger:
 
     def give(self, flow: Flow) -> None:
         """Take back what a request of `flow` needed."""
-        if not self._is_limited:
+        if not self.is_limited:
             return
         with self._changed:
             for thread, size in self._needs[flow].items():

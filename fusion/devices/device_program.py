@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from fusion.devices.deal_requests import RequestDealer, most_under_way
 from fusion.devices.device_memory import MemoryLedger
 from fusion.devices.device_plans import DevicePlans
 from fusion.devices.device_thread import DeviceThread
@@ -22,8 +22,6 @@ from fusion.signature import TensorSpec
 
 _LINGER_S = 5.0
 """So long after a call its threads wait for another: to start one takes longer than to wake it."""
-UNDER_WAY = 2
-"""Requests under way for each stage: one that it runs, and one to go on with."""
 
 
 class DeviceProgram:
@@ -38,8 +36,7 @@ class DeviceProgram:
     @property
     def most_under_way(self) -> int:
         """Requests that a stream takes before the first of them is answered."""
-        slowest = max(flow.seconds for flow in self.many)
-        return sum(_most_under_way(flow, slowest) for flow in self.many)
+        return most_under_way(self.many)
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`; the error of a stage names it and its device."""
@@ -54,30 +51,34 @@ class DeviceProgram:
         requests were under way and have no result. To close the generator waits for the stages that are running.
         """
         process, under_way, failure = os.getpid(), deque[Request](), None
+        dealer = RequestDealer(self.many, self._ledger)
         with self._giving_back(under_way, process), _using(self.many, 0.0):
             try:
                 for answered in itertools.count():
                     while failure is None and len(under_way) < self.most_under_way:
-                        flow = self._deal(under_way)
-                        if not self._ledger.take(flow, wait=not under_way):
-                            break
                         try:
-                            under_way.append(Request(flow, next(self._numbers), self._checked(next(items))))
+                            under_way.append(Request(next(self._numbers), self._checked(next(items))))
                         except Exception as error:  # the last is StopIteration
-                            self._ledger.give(flow)
                             failure = error
+                        else:
+                            dealer.add(under_way[-1])
                     if not under_way:
                         break
+                    if under_way[0].flow is None:
+                        dealer.begin_first(under_way[0])
                     try:
                         result = under_way[0].answer.result()
                     except FusionError as error:
                         raise _with_lost(error, answered, len(under_way)) from error.__cause__
-                    self._ledger.give(under_way.popleft().flow)
+                    self._give_back(under_way.popleft())
                     yield result
                     del result
                     _check_process(process)
+                    dealer.deal()
             finally:
-                _cancel(under_way, process)
+                if os.getpid() == process:
+                    dealer.drop()
+                    _cancel(under_way, process)
         if failure is not None and not isinstance(failure, StopIteration):
             raise failure
 
@@ -89,12 +90,11 @@ class DeviceProgram:
         finally:
             if os.getpid() == process:
                 for request in under_way:
-                    self._ledger.give(request.flow)
+                    self._give_back(request)
 
-    def _deal(self, under_way: Iterable[Request]) -> Flow:
-        """Return what will be the first to have answered one more request, if all take what is expected of them."""
-        waiting = Counter(id(request.flow) for request in under_way if not request.answer.done())
-        return min(self.many, key=lambda flow: (waiting[id(flow)] + 1) * flow.seconds)
+    def _give_back(self, request: Request) -> None:
+        if request.flow is not None:
+            self._ledger.give(request.flow)
 
     def _checked(self, arrays: Sequence[Any]) -> list[np.ndarray]:
         values = [to_array(value, spec) for value, spec in zip(arrays, self.inputs, strict=True)]
@@ -110,23 +110,16 @@ def run_once(flow: Flow, values: Sequence[np.ndarray], number: int = 0) -> tuple
         try:
             if flow.is_whole:
                 return flow.run_whole(values)
-            return Request(flow, number, values, DeviceThread.run_here).answer.result()
+            return Request(number, values, DeviceThread.run_here).begin(flow).answer.result()
         finally:
             flow.threads[0].give_back()
     process = os.getpid()
     with _using((flow,), _LINGER_S):
-        request = Request(flow, number, values)
+        request = Request(number, values)
         try:
-            return request.answer.result()
+            return request.begin(flow).answer.result()
         finally:
             _cancel([request], process)
-
-
-def _most_under_way(flow: Flow, slowest: float) -> int:
-    """Return how many requests of a stream may be under way in `flow`: two for each stage, and as many as it answers
-    while the slowest answers the oldest, behind which all results wait."""
-    meanwhile = math.ceil(slowest / flow.seconds) if flow.seconds else 0
-    return max(1, UNDER_WAY * len(flow.stages), meanwhile + 1)
 
 
 @contextlib.contextmanager

@@ -19,9 +19,10 @@ from fusion.devices.choose_stages import Pipeline, StagePlan, latency_alone, pla
 from fusion.devices.confirm_latency import confirm_latency
 from fusion.devices.costs import PCI_EXPRESS, Links, Seconds, estimated, placement_problem, without_cost
 from fusion.devices.cut_graph import CutGraph, Part, bytes_of
+from fusion.devices.deal_requests import UNDER_WAY
 from fusion.devices.device_memory import why_too_small
 from fusion.devices.device_plans import DevicePlans
-from fusion.devices.device_program import UNDER_WAY, DeviceProgram
+from fusion.devices.device_program import DeviceProgram
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.host_kernels import host_estimates, host_kernels, with_kernels
 from fusion.devices.local_program import LocalProgram

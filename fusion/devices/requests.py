@@ -108,54 +108,58 @@ class Flow:
 
 
 class Request:
-    """One run of a flow.
+    """One run of a model.
 
     Attributes:
-        flow: What it runs through.
+        flow: What it runs through; None until it begins.
         answer: The results, or why there are none.
     """
 
-    def __init__(
-        self, flow: Flow, number: int, arrays: Sequence[np.ndarray], submit: Submit = DeviceThread.submit
-    ) -> None:
-        """Begin the run on `arrays`; of requests under way, devices prefer that with the least number. `submit` hands
-        a stage to its device."""
+    def __init__(self, number: int, arrays: Sequence[np.ndarray], submit: Submit = DeviceThread.submit) -> None:
+        """Of requests under way, devices prefer that with the least number. `submit` hands a stage to its device."""
         self.answer: Future[tuple[np.ndarray, ...]] = Future()
-        self.flow, self._number = flow, number
+        self.flow: Flow | None = None
+        self._number, self._arrays = number, arrays
         self._submit_to = submit
-        self._values: dict[int, np.ndarray] = {**flow.constants, **dict(zip(flow.inputs, arrays, strict=True))}
+        self._lock = threading.Lock()
+
+    def begin(self, flow: Flow) -> Request:
+        """Begin the run through `flow`, and return this request."""
+        self.flow = flow
+        self._values: dict[int, np.ndarray] = {**flow.constants, **dict(zip(flow.inputs, self._arrays, strict=True))}
+        del self._arrays  # a stage frees the inputs when the last has read them
         self._readers = list(flow.readers)
         self._waits = [len(stage.after) for stage in flow.stages]
         self._left = len(flow.stages)
-        self._lock = threading.Lock()
         if not self._left:
-            self._finish()
+            self._finish(flow)
         for index, stage in enumerate(flow.stages):
             if not stage.after:
-                self._submit(index)
+                self._submit(flow, index)
+        return self
 
     def cancel(self) -> None:
         """Begin no more stages."""
         self.answer.cancel()
 
-    def _submit(self, index: int) -> None:
-        stage = self.flow.stages[index]
-        self._submit_to(stage.thread, (self._number, index), lambda failure: self._run(index, failure))
+    def _submit(self, flow: Flow, index: int) -> None:
+        stage = flow.stages[index]
+        self._submit_to(stage.thread, (self._number, index), lambda failure: self._run(flow, index, failure))
 
-    def _run(self, index: int, failure: FusionError | None) -> None:
+    def _run(self, flow: Flow, index: int, failure: FusionError | None) -> None:
         if self.answer.done():
             return
-        stage = self.flow.stages[index]
+        stage = flow.stages[index]
         try:
             if failure is not None:
                 raise copy.copy(failure)  # each raise adds to the traceback of what it raises
-            self._note(index, stage, stage.run([self._values[place] for place in stage.reads]))
+            self._note(flow, stage, stage.run([self._values[place] for place in stage.reads]))
         except BaseException as error:  # whatever it is, nobody may wait for this request
-            self._fail(named_error(error, index, self.flow))
+            self.fail(named_error(error, index, flow))
             if isinstance(error, KeyboardInterrupt):  # it is the caller's own thread
                 raise
 
-    def _note(self, index: int, stage: DeviceStage, made: Sequence[np.ndarray]) -> None:
+    def _note(self, flow: Flow, stage: DeviceStage, made: Sequence[np.ndarray]) -> None:
         """Take what a stage made, free what nobody reads any more, and begin what only waited for this."""
         if self.answer.done():
             return
@@ -171,23 +175,24 @@ class Request:
             self._left -= 1
             is_done = not self._left
         for follower in ready:
-            self._submit(follower)
+            self._submit(flow, follower)
         if is_done:
-            self._finish()
+            self._finish(flow)
 
-    def _finish(self) -> None:
+    def _finish(self, flow: Flow) -> None:
         """Give the results, each an array of the caller's own."""
         results, given = list[np.ndarray](), set[int]()
-        for place in self.flow.results:
+        for place in flow.results:
             value = self._values[place]
-            own = place not in given and place not in self.flow.inputs and place not in self.flow.constants
+            own = place not in given and place not in flow.inputs and place not in flow.constants
             results.append(value if own else np.array(value))
             given.add(place)
         self._values.clear()
         if self.answer.set_running_or_notify_cancel():
             self.answer.set_result(tuple(results))
 
-    def _fail(self, error: FusionError) -> None:
+    def fail(self, error: FusionError) -> None:
+        """Give an error in the place of the results, if there are none yet."""
         with self._lock:
             if not self.answer.done() and self.answer.set_running_or_notify_cancel():
                 self.answer.set_exception(error)

@@ -10,8 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from onnx import helper
 
 import fusion
 from fusion.device_module import DeviceModule
+from fusion.devices.deal_requests import RequestDealer, most_under_way
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import DeviceStage, Request
 from fusion.errors import ExecutionError, FusionError, InputError, LimitError, ResourceError
@@ -69,28 +68,30 @@ def test_back_pressure(module: DeviceModule) -> None:
     stream.close()
 
 
-def test_requests_are_dealt_by_what_replicas_take(replicas: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, runs, first = DeviceStage.run, list[str](), replicas._program.many[0].threads[0].device.name
+def test_a_request_goes_to_the_replica_that_is_free_first(replicas: DeviceModule) -> None:
+    """Whatever was expected of it."""
+    flows, requests = replicas._program.many, [Request(number, [X], lambda *_: None) for number in range(5)]
+    dealer = RequestDealer(flows, replicas._program._ledger)
 
-    def note(stage: DeviceStage, values: Any) -> Any:
-        runs.append(stage.thread.device.name)
-        return run(stage, values)
+    def dealt() -> list[int]:
+        return [flows.index(request.flow) for request in requests if request.flow is not None]
 
-    monkeypatch.setattr(DeviceStage, "run", note)
-    stream = replicas.stream(itertools.repeat(X))
-    next(stream)
-    dealt = [request.flow for request in _dealt(replicas, 8)]
-    stream.close()
-    assert [dealt.count(flow) for flow in replicas._program.many] == [6, 2]
-    assert first in runs
+    for request in requests:
+        dealer.add(request)
+    assert dealt() == [0, 1]
+    requests[1].answer.set_result(())
+    assert dealt() == [0, 1, 1]
+    requests[0].answer.set_exception(LimitError("full"))
+    assert dealt() == [0, 1, 1, 0]
+    dealer.drop()
+    requests[2].cancel()
+    assert dealt() == [0, 1, 1, 0]
 
 
-def _dealt(module: DeviceModule, count: int) -> list[Any]:
-    """Return so many requests that nobody answers, as a stream deals them."""
-    found = list[Any]()
-    for _ in range(count):
-        found.append(SimpleNamespace(flow=module._program._deal(found), answer=Future[Any]()))
-    return found
+def test_a_stream_through_unlike_replicas_takes_more_ahead(module: DeviceModule, replicas: DeviceModule) -> None:
+    assert most_under_way(replicas._program.many) == (2 + 3) + (2 + 1)
+    assert most_under_way(replicas._program.many[:1]) == 2
+    assert most_under_way(module._program.many) == 2 * len(module._program.many[0].stages)
 
 
 def test_results_of_replicas_come_in_order(replicas: DeviceModule, monkeypatch: pytest.MonkeyPatch) -> None:
