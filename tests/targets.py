@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnxruntime
@@ -23,6 +23,15 @@ def runs_here(target: str) -> bool:
         return refusal(settings_of(context.resolve(target))) is None
     except TargetError:
         return False
+
+
+def with_vectors_of_their_own(targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of those `targets` whose vectors have as many lanes and registers."""
+    machines = {target: context.resolve(target).compiler.machine for target in targets}
+    first: dict[tuple[int, int], str] = {}
+    for target, machine in machines.items():
+        first.setdefault((machine.vector_lanes, machine.vector_registers), target)
+    return tuple(first.values())
 
 
 def zoo_model(name: str) -> zoo.ZooModel:

@@ -1,9 +1,10 @@
-"""Matmuls of rows of which only a call knows how many there are, against the kernels of the sizes of each call."""
+"""Matmuls of rows of which only a call knows how many there are, against their plain loops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from fusion.symbolic.fit import Fit
 from partition.access import MATMUL
 from partition.slices import Slice, hide_outputs, write_slice
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
-from tests.passes.modules import Build
+from tests.passes.modules import UNOPTIMISED, Build
 from tests.symbolic.unified import unified
 from tests.targets import AVX2
 
@@ -155,7 +156,7 @@ CASES: dict[str, tuple[Build, Shapes]] = {
 
 
 def kernel_of(case: str, lanes: int) -> tirx.PrimFunc:
-    """Return the kernel with symbols."""
+    """Return the kernel with symbols, without its loops."""
     build, shapes = CASES[case]
     funcs = [one_kernel(build, _inputs(shapes(*sizes.values())), lanes) for sizes in PROBES]
     return unified(funcs, Fit(PROBES))
@@ -176,34 +177,31 @@ def _numbers(func: tirx.PrimFunc, seed: int) -> list[np.ndarray]:
     ]
 
 
-def check(case: str, threads: int, target: str) -> None:
-    """Compare at all sizes."""
+@lru_cache(maxsize=1)
+def _plain(case: str, lanes: int) -> tuple[tirx.PrimFunc, tvm.runtime.Module]:
+    """Return the kernel with symbols, and its plain loops in machine code."""
+    func = kernel_of(case, lanes)
+    return func, generate_module(tvm.IRModule({"plain": func.with_attr("global_symbol", "plain")}), UNOPTIMISED)
+
+
+@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
     machine = context.resolve(target).compiler.machine
-    func = kernel_of(case, machine.vector_lanes)
-    made = emit_open_products(func, machine, threads)
-    static = {f"s{b}x{n}": bind(func, {"b": b, "n": n}) for b, n in SIZES}
-    kernels = {"open": made.func, **{name: schedule(each, machine, threads).func for name, each in static.items()}}
-    library = _library(kernels)
-    for name, each in static.items():
-        want, got = ([tvm.runtime.tensor(array) for array in _numbers(each, 3)] for _ in range(2))
-        library[name](*want)
+    func, plain = _plain(case, machine.vector_lanes)
+    library = _library({"open": emit_open_products(func, machine, threads).func})
+    for b, n in (*SIZES, (0, 3), (2, 0)):
+        arrays = _numbers(bind(func, {"b": b, "n": n}), 3)
+        want, got = (list(map(tvm.runtime.tensor, arrays)) for _ in range(2))
+        plain["plain"](*want)
         library["open"](*got)
-        for a, b in zip(got, want, strict=True):
-            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-3, err_msg=name)
-    for b, n in ((0, 3), (2, 0)):
-        arrays = _numbers(bind(func, {"b": b, "n": n}), 5)
-        library["open"](*map(tvm.runtime.tensor, arrays))
+        for made, expected in zip(got, want, strict=True):
+            np.testing.assert_allclose(made.numpy(), expected.numpy(), rtol=1e-5, atol=1e-3, err_msg=f"{b} x {n}")
 
 
 def _library(kernels: Mapping[str, tirx.PrimFunc]) -> tvm.runtime.Module:
     named = {name: func.with_attr("global_symbol", name) for name, func in kernels.items()}
     return generate_module(tvm.IRModule(named), context.resolve().target)
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
-def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
-    check(case, threads, target)
 
 
 def test_a_call_cuts_the_tasks() -> None:
