@@ -37,6 +37,15 @@ else:
 
 _DEVICE = ("name", "gflops", "gbs", "memory_gb")
 _LINK = ("between", "latency_us", "gbs")
+_KINDS = (OTHER, "matmul", "convolution")
+_UNITS = {
+    "gflops": ("1e9 operations per second", 1e9),
+    "gbs": ("1e9 bytes per second", 1e8),
+    "memory_gb": ("1e9 bytes", 1e7),
+    "start_us": ("microseconds", 1e8),
+    "latency_us": ("microseconds", 1e8),
+}
+"""What numbers are in, and more than any device has: so large are those that were written in other units."""
 
 
 def read_devices(path: Path, known: Mapping[str, Device] = MappingProxyType({})) -> Topology:
@@ -55,9 +64,9 @@ def read_devices(path: Path, known: Mapping[str, Device] = MappingProxyType({}))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OptionError(f"{path} is no TOML", why=str(error)) from error
     table = _Table(path, "the file", data)
-    table.check(("device",), ("link",))
-    listed = enumerate(table.tables("device"))
-    devices = tuple(_device(_Table(path, f"device {index}", each), known) for index, each in listed)
+    table.check((), ("device", "link"))
+    listed = enumerate(table.tables("device"), 1)
+    devices = tuple(_device(_Table(path, f"[[device]] {number}", each), known) for number, each in listed)
     if not devices:
         raise table.error("it names no device", "write a [[device]] for each")
     names = [device.name for device in devices]
@@ -81,12 +90,12 @@ class _Table:
 
     def check(self, needed: Collection[str], more: Collection[str] = ()) -> None:
         """Refuse what is missing or unknown."""
+        for name in self._data:  # first: what is missing may be misspelt
+            if name not in (*needed, *more):
+                raise self.error(f"{name} is unknown", f"known are {', '.join((*needed, *more))}")
         for name in needed:
             if name not in self._data:
                 raise self.error(f"{name} is missing", f"it needs {', '.join(needed)}")
-        for name in self._data:
-            if name not in (*needed, *more):
-                raise self.error(f"{name} is unknown", f"known are {', '.join((*needed, *more))}")
 
     def tables(self, name: str) -> list[Any]:
         """Return the tables of this name."""
@@ -105,9 +114,11 @@ class _Table:
 
     def check_number(self, name: str, value: Any, *, zero: bool = False) -> float:
         """Return `value`, if it is a number that `name` may be."""
-        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+        unit, most = _UNITS[name.partition(".")[0]]
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
         if not good or not (value or zero):
-            raise self.error(f"{name} is {value!r}", f"it is a number {'of 0 or more' if zero else 'above 0'}")
+            least = "from 0" if zero else "above 0"
+            raise self.error(f"{name} is {value!r}", f"it is a number {least} up to {most:g}, in {unit}")
         return float(value)
 
 
@@ -118,6 +129,9 @@ def _device(table: _Table, known: Mapping[str, Device]) -> Device:
     name, speeds = _name(table), table.value("gflops")
     if not isinstance(speeds, dict) or OTHER not in speeds:
         raise table.error("gflops names no speed for other work", f"write gflops = {{ {OTHER} = 1000 }}")
+    for kind in speeds:
+        if kind not in _KINDS:
+            raise table.error(f"gflops.{kind} is unknown", f"kinds of work are {', '.join(_KINDS)}")
     return Device(
         name,
         {kind: table.check_number(f"gflops.{kind}", speed) for kind, speed in speeds.items()},
@@ -147,8 +161,8 @@ def _name(table: _Table) -> str:
 
 def _links(table: _Table, names: list[str]) -> tuple[tuple[Link, ...], ...]:
     links: dict[frozenset[str], Link] = {}
-    for index, each in enumerate(table.tables("link")):
-        link = _Table(table.path, f"link {index}", each)
+    for number, each in enumerate(table.tables("link"), 1):
+        link = _Table(table.path, f"[[link]] {number}", each)
         link.check(_LINK)
         ends = link.value("between")
         if not isinstance(ends, list) or len(ends) != 2 or not set(map(str, ends)) <= set(names) or ends[0] == ends[1]:

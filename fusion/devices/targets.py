@@ -21,8 +21,8 @@ _OFFLOAD_HINT = "name a CUDA device by its number: cuda:0, and ?memory=8G behind
 _HINT = 'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1?memory=512M"]'
 _RPC_HINT = "name a server of TVM RPC: rpc://host:9090/key, and ?memory=512M or ?timeout=60 behind it"
 _EXAMPLES = {
-    "memory": "memory=512M (a number and one of K, M, G and T, powers of 1024 bytes)",
-    "timeout": "timeout=60 (seconds)",
+    "memory": "memory=512M (a whole number above 0 and one of K, M, G and T, powers of 1024 bytes)",
+    "timeout": "timeout=60 (whole seconds, at least 1)",
 }
 _TIMEOUT_S = 60.0
 _OFFLOADED = ("cuda",)
@@ -203,15 +203,28 @@ def _limits(name: str, text: str, known: Sequence[str]) -> dict[str, float]:
     found = dict[str, float]()
     for part in text.split("&"):
         kind, _, value = part.partition("=")
-        memory, seconds = _MEMORY.fullmatch(value), _SECONDS.fullmatch(value)
-        if kind in known and kind not in found and kind == "memory" and memory and int(memory[1]):
-            found[kind] = float(int(memory[1]) * _UNITS[memory[2].upper()])
-        elif kind in known and kind not in found and kind == "timeout" and seconds and int(value):
-            found[kind] = float(value)
+        limit = _limit(kind, value)
+        if kind not in known:
+            why = f"{kind!r} is no limit that it has" if kind else "it names none"
+        elif kind in found:
+            why = f"{kind} is given twice"
+        elif limit is None:
+            why = f"{kind} is {value!r}"
         else:
-            hint = f"write {' or '.join(_EXAMPLES[each] for each in known)}"
-            raise TargetError(f"cannot read the limit of the device {name!r}", why=f"it says {text!r}", hint=hint)
+            found[kind] = limit
+            continue
+        hint = f"write {' or '.join(_EXAMPLES[each] for each in known)}"
+        raise TargetError(f"cannot read the limit of the device {name!r}", why=why, hint=hint)
     return found
+
+
+def _limit(kind: str, value: str) -> float | None:
+    """Return a limit in bytes or seconds; None if `value` is none."""
+    if kind == "memory" and (memory := _MEMORY.fullmatch(value)):
+        return float(int(memory[1]) * _UNITS[memory[2].upper()]) or None
+    if kind == "timeout" and _SECONDS.fullmatch(value):
+        return float(value) or None
+    return None
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -40,7 +40,11 @@ def test_the_example_of_the_bench() -> None:
     ("text", "said"),
     [
         ("[[device", "no TOML"),
-        ("", "device is missing"),
+        ("", "it names no device"),
+        (CPU.replace("[[device]]", "[[devices]]"), "devices is unknown"),
+        (CPU.replace("memory_gb", "memory"), "memory is unknown"),
+        (CPU.replace("= 100 ", "= 100, matmull = 3 "), "gflops.matmull is unknown"),
+        (CPU.replace("memory_gb = 1", "memory_gb = 16e9"), r"up to 1e\+07, in 1e9 bytes"),
         ("device = []", "it names no device"),
         ("device = 3", "device is no list"),
         ("device = [3]", "no table"),
