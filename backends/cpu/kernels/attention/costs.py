@@ -15,6 +15,16 @@ SOFTMAX_ROW_CYCLES: Annotated[int, Cost("cycles/row", NOT_TOLD, ZEN4)] = 100
 SOFTMAX_L2_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, ZEN4)] = 4
 """The time that a vector of a softmax takes longer where scores and weights of a block do not fit L1."""
 
+SHARED_SETS_ROW_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/row",
+        "the first product of 8 of 512x64x512x64, six rows a pass: 2.1 times what the second takes, as many operations",
+        "two vCPUs of Zen 3",
+    ),
+] = 13.0
+"""The time until a part of a row of keys is there, from L2, where L1 has too few sets to keep or fetch it."""
+
 TURN_CYCLES: Annotated[float, Cost("cycles/element", NOT_TOLD, ZEN4)] = 0.7
 """The time that one core takes for an element that a task transposes on its way into L2."""
 

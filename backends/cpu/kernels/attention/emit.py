@@ -84,13 +84,15 @@ class _Tasks:
         with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
             chunk, image = tirx.floormod(task, blocks.count), tirx.floordiv(task, blocks.count)
             which = tuple(nest.bind(f"batch{axis}", index) for axis, index in enumerate(unravel(image, batch)))
-            right = tuple(products.right(operand(product, 1), which) for product in (stages.scores, stages.values))
+            held, behind = operand(stages.scores, 1), operand(stages.values, 1)
+            right = products.packed(held, which, plan.scores) if plan.packed else products.right(held, which)
+            values = products.right(behind, which)
             make = OnlineBlock.make if online else _WholeRows.make
             form = make(products, stages, plan, self.machine, self.values)
             with nest.loop("block", tile_count(blocks, chunk)) as index:
                 start = (blocks.start(chunk) + index) * plan.rows
                 first = nest.bind("first", int64(tirx.min(start, height - plan.rows)))
-                form.emit(Block(which, first, plan.rows), *right)
+                form.emit(Block(which, first, plan.rows), right, values)
 
 
 @dataclass(frozen=True)

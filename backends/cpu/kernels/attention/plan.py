@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from math import log2
 
-from backends.cpu.costs import LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, TASK_CYCLES
+from backends.cpu.costs import LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, PACK_CYCLES, TASK_CYCLES
 from backends.cpu.kernels.attention.costs import (
+    SHARED_SETS_ROW_CYCLES,
     SOFTMAX_L2_CYCLES,
     SOFTMAX_ROW_CYCLES,
     SOFTMAX_VECTOR_CYCLES,
@@ -22,6 +24,7 @@ from backends.cpu.kernels.shared.blocking import choose_blocking, chunk_counts
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
+from backends.cpu.kernels.shared.weights_in_place import shares_sets
 from backends.cpu.machine import Machine
 from backends.tensorir.estimate import Estimate
 from backends.tensorir.space import Space
@@ -50,6 +53,8 @@ class AttentionDemand:
         between: Whether a softmax or other row-wise work stands between the products.
         unread: Why the keys cannot be cut into blocks; "" where they can.
         turned: Elements of keys and values of one batch that each task copies transposed.
+        key_pitch: Bytes between the rows of the keys as the first product reads them; 0 where each task has copied
+            them in any case.
     """
 
     chain: Chain
@@ -57,6 +62,7 @@ class AttentionDemand:
     between: bool = True
     unread: str = ""
     turned: int = 0
+    key_pitch: int = 0
 
     @staticmethod
     def of(stages: AttentionStages) -> AttentionDemand:
@@ -66,10 +72,18 @@ class AttentionDemand:
             unread = ""
         except Declined as reason:
             unread = str(reason)
-        rights = (operand(product, 1) for product in (stages.scores, stages.values))
+        rights = (operand(anchor, 1) for anchor in (stages.scores, stages.values))
         turned = sum(side.step.extent * side.place.extent for side in rights if not side.is_contiguous(side.place))
-        between = bool(stages.rows)
-        return AttentionDemand(stages.chain, len(stages.entering) + between, between, unread, turned)
+        between, keys = bool(stages.rows), operand(stages.scores, 1)
+        pitch = 4 * keys.distance(keys.step) if keys.is_contiguous(keys.place) else 0
+        return AttentionDemand(
+            chain=stages.chain,
+            buffers=len(stages.entering) + between,
+            between=between,
+            unread=unread,
+            turned=turned,
+            key_pitch=pitch,
+        )
 
     @property
     def kernels(self) -> int:
@@ -86,6 +100,7 @@ class AttentionPlan:
         keys: Of a block; where they are all, the form is that of whole rows.
         scores, values: Register tiles of the two products.
         chunks: Cuts of a batch's blocks, each of which is a parallel task.
+        packed: Whether each task copies the keys that it would read where they lie, a panel of them together.
         cycles: Estimate for the slowest thread.
     """
 
@@ -94,14 +109,17 @@ class AttentionPlan:
     scores: RegisterTile
     values: RegisterTile
     chunks: int
+    packed: bool
     cycles: float
 
     def axes(self) -> dict[str, int]:
         tiles_of_both = {**self.scores.axes("scores"), **self.values.axes("values")}
-        return {"rows": self.rows, "keys": self.keys, **tiles_of_both, "chunks": self.chunks}
+        blocks = {"rows": self.rows, "keys": self.keys, "chunks": self.chunks, "packed": int(self.packed)}
+        return {**blocks, **tiles_of_both}
 
     def __str__(self) -> str:
-        return f"{self.rows} rows by {self.keys} keys, {self.scores} {self.values} rows/{self.chunks}"
+        packed = ", keys packed" if self.packed else ""
+        return f"{self.rows} rows by {self.keys} keys, {self.scores} {self.values} rows/{self.chunks}{packed}"
 
 
 def padded(keys: int, lanes: int) -> int:
@@ -136,7 +154,7 @@ def _features(demand: AttentionDemand, machine: Machine, threads: int, plan: Att
         "computed again": blocks * plan.rows / chain.rows, "last keys": chain.keys % plan.keys / plan.keys,
         "cut keys": chain.keys % machine.vector_lanes / machine.vector_lanes, "tasks": log2(tasks),
         "rounds": -(-tasks // threads), "imbalance": -(-tasks // threads) * longest * threads / (blocks * chain.batch),
-        "blocks a task": longest, "turned": demand.turned,
+        "blocks a task": longest, "turned": demand.turned, "key pitch": log2(1 + demand.key_pitch),
         "score sums": plan.scores.rows * plan.scores.vectors, "value sums": plan.values.rows * plan.values.vectors,
         "scores of L1": log2(held / machine.l1_bytes), "scores of L2": log2(held / machine.l2_bytes),
         "stream of L2": log2(stream / machine.l2_bytes),
@@ -183,16 +201,22 @@ def plans(demand: AttentionDemand, machine: Machine, threads: int) -> Iterator[A
     least = min(_MIN_ROWS, chain.rows)
     # One size for each number of blocks: the smallest, which overlaps least.
     for rows in sorted({Split.of(chain.rows, size).longest for size in range(least, min(chain.rows, _MAX_ROWS) + 1)}):
-        block = _Block(demand, rows, chain.keys, machine)
-        if block.score_bytes <= machine.l2_bytes // 2:
-            yield from _tasks(block, threads)
+        for packed in _forms(demand):
+            block = _Block(demand, rows, chain.keys, packed, machine)
+            if block.score_bytes <= machine.l2_bytes // 2:
+                yield from _tasks(block, threads)
     if demand.unread:
         return
     for rows in sorted({Split.of(chain.rows, min(size, chain.rows)).longest for size in _ONLINE_ROWS}):
-        for keys in _ONLINE_KEYS:
-            block = _Block(demand, rows, keys, machine)
+        for keys, packed in product(_ONLINE_KEYS, _forms(demand)):
+            block = _Block(demand, rows, keys, packed, machine)
             if keys < chain.keys and block.fits:
                 yield from _tasks(block, threads)
+
+
+def _forms(demand: AttentionDemand) -> tuple[bool, ...]:
+    """Return whether tasks may copy the keys into panels: either way where these lie as they come."""
+    return (False, True) if demand.key_pitch else (False,)
 
 
 @dataclass(frozen=True)
@@ -202,6 +226,7 @@ class _Block:
     demand: AttentionDemand
     rows: int
     keys: int
+    packed: bool
     machine: Machine
 
     @property
@@ -222,8 +247,8 @@ class _Block:
         KiB; of depth 64 44.0 by 111 and 256, scores 241 KiB, and 44.9 by 216 and 512, 912 KiB. L2 has 1024.
         """
         side = max(self.chain.depth, self.chain.channels)
-        product = self.score_bytes // self.demand.buffers + 4 * (self.rows + self.keys) * side
-        return self.score_bytes <= self.machine.l2_bytes // 2 and product <= self.machine.l2_bytes
+        moved = self.score_bytes // self.demand.buffers + 4 * (self.rows + self.keys) * side
+        return self.score_bytes <= self.machine.l2_bytes // 2 and moved <= self.machine.l2_bytes
 
     @property
     def tiles(self) -> tuple[RegisterTile, RegisterTile]:
@@ -240,7 +265,9 @@ class _Block:
         channels = self._vectors(chain.channels)
         total = 0.0
         for keys, many in ((self.keys, chain.keys // self.keys), (chain.keys % self.keys, 1)):
-            total += many * total_cycles(scores, rows, 1, self._vectors(keys), chain.depth)
+            total += many * max(
+                total_cycles(scores, rows, 1, self._vectors(keys), chain.depth), self._key_cycles(scores, keys)
+            )
             total += many * total_cycles(values, rows, 1, channels, keys)
             total += many * rows * self._vectors(keys) * SOFTMAX_VECTOR_CYCLES * self.demand.between
         if self.score_bytes > self.machine.l1_bytes:
@@ -248,6 +275,21 @@ class _Block:
         if self.keys < chain.keys:
             total += rows * -(-chain.keys // self.keys) * (SOFTMAX_ROW_CYCLES + channels)
         return total
+
+    def pack_cycles(self) -> float:
+        """Return the estimate for the copy of the keys of a batch, once a task."""
+        return self.packed * self.chain.depth * self._vectors(self.chain.keys) * PACK_CYCLES
+
+    def _key_cycles(self, tile: RegisterTile, keys: int) -> float:
+        """Return what the first product waits for rows of so many keys that share the sets of L1; 0 where they do not,
+        or tiles after the first have them from there."""
+        if self.packed or not self.demand.key_pitch:
+            return 0.0
+        row = 4 * tile.vectors * self.machine.vector_lanes
+        if not shares_sets(row, self.chain.depth, self.demand.key_pitch, self.machine):
+            return 0.0
+        tiles_of_rows, panels = -(-self.rows // tile.height), -(-self._vectors(keys) // tile.vectors)
+        return tiles_of_rows * panels * self.chain.depth * SHARED_SETS_ROW_CYCLES
 
     def _vectors(self, elements: int) -> int:
         return -(-elements // self.machine.vector_lanes)
@@ -269,9 +311,19 @@ def _tasks(block: _Block, threads: int) -> Iterator[AttentionPlan]:
         longest = Split(blocks, chunks).longest
         again = longest if stream > block.machine.l2_bytes // 2 else 1
         task = (
-            block.demand.turned * TURN_CYCLES + longest * cycles + again * stream / MEMORY_BYTES_PER_CYCLE + TASK_CYCLES
+            block.demand.turned * TURN_CYCLES + block.pack_cycles() + longest * cycles
+            + again * stream / MEMORY_BYTES_PER_CYCLE + TASK_CYCLES
+        )  # fmt: skip
+        scores, values = block.tiles
+        yield AttentionPlan(
+            rows=block.rows,
+            keys=block.keys,
+            scores=scores,
+            values=values,
+            chunks=chunks,
+            packed=block.packed,
+            cycles=-(-tasks // threads) * task,
         )
-        yield AttentionPlan(block.rows, block.keys, *block.tiles, chunks, -(-tasks // threads) * task)
 
 
 def _cycles_apart(demand: AttentionDemand, machine: Machine, threads: int) -> float:

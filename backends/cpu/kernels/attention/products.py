@@ -11,10 +11,11 @@ from tvm.ir import Var
 from backends.cpu.kernels.attention.read import Block, Operand
 from backends.cpu.kernels.shared.contraction import Contraction, emit_inside
 from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
-from backends.tensorir.emit import Expr, Nest, pieces, ramp, splat, vector_runs
+from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import Stage, substitute
 
@@ -64,6 +65,18 @@ class Products:
     def lanes(self) -> int:
         """Elements of a vector."""
         return self.machine.vector_lanes
+
+    def packed(self, operand: Operand, batch: Sequence[Expr], tile: RegisterTile) -> Right:
+        """Return a copy of the right operand of a batch, whose rows are contiguous, a panel of the tile after the
+        other."""
+        lanes, channels, width = self.lanes, operand.place.extent, tile.vectors * self.lanes
+        panels = -(-channels // width)
+        copy = PackedPanels.allocate(
+            self.nest, panels, channels=channels, width=width, depth=operand.step.extent, lanes=lanes
+        )
+        first = int64(0)
+        copy.fill(self.nest, lambda n, k, count: operand.at(batch, ramp(n, count), k), first, int64(panels))
+        return Right(lambda k, n, count: copy.load(first, n, k, count), padded=True)
 
     def right(self, operand: Operand, batch: Sequence[Expr]) -> Right:
         """Return the right operand of a batch as it lies, or a copy of it: turned where its rows are not contiguous,

@@ -155,6 +155,11 @@ class Operand:
         """Return whether elements that follow each other on `axis` do so in memory."""
         return is_at(self.load.indices[-1], axis)
 
+    def distance(self, axis: Axis) -> int:
+        """Return how many elements of memory lie between neighbours on `axis`; 0 where there is only one."""
+        places = [place for place, index in enumerate(self.load.indices) if is_at(index, axis)]
+        return prod(shape_of(self.source)[places[0] + 1 :]) if places else 0
+
     def at(self, batch: Sequence[Expr], place: Expr, step: Expr) -> TensorLoad:
         """Return the load of an element; a vector of them for a ramp of places that are contiguous."""
         axes = (*self.batch, self.place, self.step)

@@ -57,7 +57,7 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
     panels = -(-vectors // tile.vectors) * extents.groups
     weight_bytes = extents.products * extents.groups * vectors * extents.lanes * depth * 4
     panel_bytes = tile.vectors * extents.lanes * depth * 4
-    compute = total_cycles(tile, extents.height, extents.width, vectors, depth) / _speed(extents)
+    compute = total_cycles(tile, extents.height, extents.width, extents.multiplied_vectors, depth) / _speed(extents)
     compute *= extents.products * extents.groups
     begun, again = (read(extents, panel_bytes // depth, machine) for read in (first_pass, other_passes))
     panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from backends.cpu.costs import FETCHED_SHARE, FMA_PER_CYCLE, MEMORY_BYTES_PER_CYCLE
+from backends.tensorir.emit import pieces
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ class Extents:
     def vectors(self) -> int:
         """Weight vectors per group."""
         return -(-self.channels // self.lanes)
+
+    @property
+    def multiplied_vectors(self) -> int:
+        """Vectors of a step of k that are multiplied: weights that are read where they lie end in parts of a vector,
+        each of which takes as long as a whole one. 7381x96 by 96x19 took 2.65 times as long as with copies on two vCPUs
+        of Zen 3, where 19 channels are two vectors of 8 and parts of 2 and 1."""
+        return len(pieces(self.channels, self.lanes)) if self.weight_pitch else self.vectors
 
     @property
     def steps(self) -> int:

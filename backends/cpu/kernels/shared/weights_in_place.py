@@ -45,6 +45,11 @@ def other_passes(extents: Extents, row: int, machine: Machine) -> float:
     return _rate(row, pitch)
 
 
+def shares_sets(row: int, steps: int, pitch: int, machine: Machine) -> bool:
+    """Return whether a panel with `row` bytes of so many rows, `pitch` apart, leaves L1 as the rows share its sets."""
+    return row * steps > _share(row, pitch) * machine.l1_bytes / 2 and row * steps <= machine.l1_bytes / 2
+
+
 def _rate(row: int, pitch: int) -> float:
     """Return the bytes a cycle from beyond L2 of rows `pitch` apart."""
     return min(MEMORY_BYTES_PER_CYCLE, row / STRIDED_ROW_CYCLES) if row < pitch else MEMORY_BYTES_PER_CYCLE

@@ -12,4 +12,8 @@ def attention(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return relax.op.matmul(b.emit(relax.op.nn.softmax(b.emit(relax.op.tanh(scores)), -1)), x)
 
 
-EXAMPLES = (Example(attention, (2, 150, 12)),)
+def attention_to_columns(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return relax.op.matmul(b.emit(relax.op.nn.softmax(b.emit(relax.op.matmul(x, x)), -1)), x)
+
+
+EXAMPLES = (Example(attention, (2, 150, 12)), Example(attention_to_columns, (2, 44, 44)))

@@ -31,15 +31,17 @@ op = relax.op
 
 @dataclass(frozen=True)
 class InBlocks:
-    """A space of attention with one point: blocks of `rows` rows by `keys` keys."""
+    """A space of attention with one point: blocks of `rows` rows by `keys` keys, these `packed` where they may be."""
 
     rows: int
     keys: int
+    packed: bool = False
 
     def __call__(self, stages: AttentionStages, machine: Machine, many: int) -> Space[AttentionPlan]:
         blocks = Split.of(stages.chain.rows, min(self.rows, stages.chain.rows))
         tile = RegisterTile(min(3, blocks.longest), 1, 2)
-        point = AttentionPlan(blocks.longest, self.keys, tile, tile, min(blocks.count, many), 1.0)
+        packed = self.packed and AttentionDemand.of(stages).key_pitch > 0
+        point = AttentionPlan(blocks.longest, self.keys, tile, tile, min(blocks.count, many), packed, 1.0)
         return Space(point, lambda: iter([point]))
 
 
@@ -53,10 +55,12 @@ more_keys = st.sampled_from([17, 18, 31, 49, 63, 64, 97, 113, 128, 161])
 
 
 @EXAMPLES
-@given(attentions(always_softmax=True), more_keys, block_rows, block_keys, targets, threads)
-def test_attention_in_blocks(attention: Attention, keys: int, rows: int, size: int, target: str, many: int) -> None:
+@given(attentions(always_softmax=True), more_keys, block_rows, block_keys, st.booleans(), targets, threads)
+def test_attention_in_blocks(
+    attention: Attention, keys: int, rows: int, size: int, packed: bool, target: str, many: int
+) -> None:
     attention = replace(attention, keys=keys, mask=(*attention.mask[:-1], keys))
-    ran = run_in_blocks(attention.relax, attention.arrays(), InBlocks(rows, size), target, many)
+    ran = run_in_blocks(attention.relax, attention.arrays(), InBlocks(rows, size, packed), target, many)
     check(ran, attention.numpy())
     assert ran.templates() == ["attention"]
     assert any("keys" in kernel.made.tile and f"by {size}" in kernel.made.tile for kernel in ran.kernels.values())
