@@ -11,7 +11,7 @@ WARP = 32
 """Threads of a warp, its lanes."""
 _REGISTER_UNIT = 256
 """Registers are given to a warp in multiples of so many: CUDA occupancy calculator, capabilities 5.0 to 9.0."""
-_RESERVED_SHARED = 1024
+RESERVED_SHARED = 1024
 """Bytes of shared memory that the system takes for each block: CUDA C++ programming guide, "Compute capability 8.x"."""
 STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a block has without its function's being asked for more: CUDA C++ programming guide,
@@ -92,7 +92,7 @@ class CudaDevice:
         warps = -(-threads // WARP)
         of_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
         by_registers = self.registers // of_warp // warps if of_warp else self.blocks
-        by_shared = self.shared_bytes // (shared_bytes + _RESERVED_SHARED)
+        by_shared = self.shared_bytes // (shared_bytes + RESERVED_SHARED)
         return min(self.blocks, self.threads // (warps * WARP), by_registers, by_shared)
 
     def occupancy(self, threads: int, registers: int, shared_bytes: int = 0) -> float:

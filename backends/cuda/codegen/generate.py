@@ -14,8 +14,8 @@ from fusion.structural import find
 from fusion.tensors import tensor_bytes
 
 BLOCKS_OF_SM = "fusion.blocks_of_sm"
-"""An attribute of a PrimFunc: as many blocks of it an SM is to hold at once, for which ptxas leaves registers. Where it
-is not said, ptxas stays at 128 for some kernels that need a few more, and spills."""
+"""An annotation of the loop over blocks: as many an SM is to hold at once, for which ptxas leaves registers. Where it
+is not said, ptxas stays at 128 or 168 for some kernels that need a few more, and spills."""
 PRELUDE = """\
 #ifdef __CUDACC_RTC__
 typedef int int32_t;
@@ -92,9 +92,9 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     kernels = tvm.IRModule({symbol: kernel})
     text = tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source()
     text, extents = text[text.index('extern "C" __global__') :], _launch_extents(func)
-    if func.attrs and BLOCKS_OF_SM in func.attrs:
+    for blocks in _blocks_of_sm(func):
         bounds = f"__launch_bounds__({extents['threadIdx.x']}"
-        text = text.replace(f"{bounds})", f"{bounds}, {int(func.attrs[BLOCKS_OF_SM])})")
+        text = text.replace(f"{bounds})", f"{bounds}, {blocks})")
     return CudaKernel(
         source=PRELUDE + INSTRUCTIONS + text,
         symbol=str(symbol.name_hint),
@@ -136,6 +136,12 @@ def _lower(target: tvm.target.Target, *, narrows: bool) -> tvm.transform.Pass:
             tirx.transform.LowerIntrin(),
         ]
     )
+
+
+def _blocks_of_sm(func: tirx.PrimFunc) -> list[int]:
+    """Return what the loop over blocks says; nothing where it does not."""
+    loops = (loop for loop in find(func.body, tirx.For) if loop.thread_binding is not None)
+    return [int(loop.annotations[BLOCKS_OF_SM]) for loop in loops if BLOCKS_OF_SM in loop.annotations]
 
 
 def _launch_extents(func: tirx.PrimFunc) -> dict[str, int]:

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Range, Var
 from tvm.tirx import ForKind
 
+from backends.cuda.codegen.generate import BLOCKS_OF_SM
 from backends.tensorir.emit import Nest, int64
 from backends.tensorir.stages import shape_of
 from fusion.declined import Declined
@@ -31,11 +32,16 @@ def check_sizes(*buffers: Var) -> None:
 
 
 @contextmanager
-def bound_loop(nest: Nest, tag: str, extent: int) -> Iterator[Var]:
-    """Open a loop of which each iteration is a block or a thread, as `tag` says: "blockIdx.x" or "threadIdx.x"."""
+def bound_loop(nest: Nest, tag: str, extent: int, blocks_of_sm: int | None = None) -> Iterator[Var]:
+    """Open a loop of which each iteration is a block or a thread, as `tag` says: "blockIdx.x" or "threadIdx.x".
+
+    Args:
+        blocks_of_sm: Of a loop over blocks, as many as an SM is to hold at once.
+    """
     var = Var(tag.partition(".")[0], "int64")
     with nest.apart() as body:
         yield var
     binding = tirx.IterVar(Range(int64(0), int64(extent)), Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
     statement = tirx.SeqStmt(body) if len(body) > 1 else body[0]
-    nest.add(tirx.For(var, int64(0), int64(extent), ForKind.THREAD_BINDING, statement, binding))
+    said = {BLOCKS_OF_SM: blocks_of_sm} if blocks_of_sm else {}
+    nest.add(tirx.For(var, int64(0), int64(extent), ForKind.THREAD_BINDING, statement, binding, said))

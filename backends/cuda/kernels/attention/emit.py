@@ -15,7 +15,6 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import barrier, call_device
-from backends.cuda.codegen.generate import BLOCKS_OF_SM
 from backends.cuda.devices import WARP
 from backends.cuda.kernels.attention.plan import FlashPlan
 from backends.cuda.kernels.attention.products import WARP_ROWS, size
@@ -66,13 +65,16 @@ def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
     if why_not:
         raise Declined(why_not)
     nest, threads = Nest(), plan.point.threads
-    with bound_loop(nest, "blockIdx.x", plan.blocks) as block, bound_loop(nest, "threadIdx.x", threads) as thread:
+    with (
+        bound_loop(nest, "blockIdx.x", plan.blocks, plan.blocks_of_sm) as block,
+        bound_loop(nest, "threadIdx.x", threads) as thread,
+    ):
         shared = tirx.decl_buffer((plan.shared_bytes,), "uint8", "shared", scope="shared.dyn")
         nest.add(tirx.AllocBuffer(shared))
         row_tile = nest.bind("row_tile", tirx.floormod(block, int64(plan.row_tiles)))
         batch = nest.bind("batch", tirx.floordiv(block, int64(plan.row_tiles)))
         _Writer.of(plan, nest, (batch, row_tile), thread, shared).add()
-    return func.with_body(nest.finish()).with_attr(BLOCKS_OF_SM, plan.blocks_of_sm)
+    return func.with_body(nest.finish())
 
 
 def _unravel_parts(parts: Sequence[tuple[Var, int]], shape: Sequence[int]) -> list[Expr]:

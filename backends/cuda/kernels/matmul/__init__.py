@@ -22,7 +22,7 @@ def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
     workspaces = kernels[0].params[len(func.params) :]
     made = kernels[0]
     if workspaces:
-        made = join_launches(func, workspaces, [kernel.body for kernel in kernels]).with_attrs(kernels[0].attrs)
+        made = join_launches(func, workspaces, [kernel.body for kernel in kernels])
     seconds = estimate(plan, ctx.device)
     assert seconds is not None
     return Scheduled(made, _NAME, str(plan), cycles=seconds * ctx.device.clock_hz)

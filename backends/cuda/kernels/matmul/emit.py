@@ -43,7 +43,10 @@ def emit_product(plan: Plan, results: Callable[[Expr], SumsConsumer]) -> tirx.St
     ```
     """
     nest, threads = Nest(), plan.point.threads
-    with bound_loop(nest, "blockIdx.x", plan.blocks) as block, bound_loop(nest, "threadIdx.x", threads) as thread:
+    with (
+        bound_loop(nest, "blockIdx.x", plan.blocks, plan.blocks_of_sm) as block,
+        bound_loop(nest, "threadIdx.x", threads) as thread,
+    ):
         shared = _shared(plan, nest)
         _Writer(plan, nest, _Place.of(plan, nest, block), thread, shared).add(results)
     return nest.finish()
@@ -64,7 +67,10 @@ def emit_stream(plan: Plan, partial: Var, results: SumsConsumer) -> tuple[tirx.S
     ```
     """
     nest, threads = Nest(), plan.point.threads
-    with bound_loop(nest, "blockIdx.x", plan.blocks) as block, bound_loop(nest, "threadIdx.x", threads) as thread:
+    with (
+        bound_loop(nest, "blockIdx.x", plan.blocks, plan.blocks_of_sm) as block,
+        bound_loop(nest, "threadIdx.x", threads) as thread,
+    ):
         shared = _shared(plan, nest)
         _Writer(plan, nest, _Place.of(plan, nest, int64(0)), thread, shared).add_stream(block, partial, results)
     return nest.finish(), _emit_totals(plan, partial, results)

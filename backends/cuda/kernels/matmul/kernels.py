@@ -13,7 +13,6 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from backends.cuda.codegen.device_functions import address, call_device, registers
-from backends.cuda.codegen.generate import BLOCKS_OF_SM
 from backends.cuda.kernels.matmul.emit import emit_product, emit_stream
 from backends.cuda.kernels.matmul.plan import Plan
 from backends.cuda.kernels.matmul.sums import SumsConsumer
@@ -49,8 +48,7 @@ def emit_matmul(func: tirx.PrimFunc, plan: Plan) -> tuple[tirx.PrimFunc, ...]:
             return (func.with_body(emit_product(plan, lambda split: results)),)
         kept_tiles = 2 * point.stream_blocks
         partial = tirx.decl_buffer((kept_tiles * point.rows * point.columns,), "float32", PARTIAL)
-        bounded = func.with_attr(BLOCKS_OF_SM, plan.blocks_of_sm)
-        return _kernels(bounded, partial, emit_stream(plan, partial, results))
+        return _kernels(func, partial, emit_stream(plan, partial, results))
     elements = prod(shape_of(product.sums))
     partial = tirx.decl_buffer((plan.point.split * elements,), "float32", PARTIAL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from backends.cuda.devices import REGISTERS, WARP
+from backends.cuda.devices import DEVICES, REGISTERS, RESERVED_SHARED, WARP
 from backends.cuda.kernels.launch import MOST_ELEMENTS
 from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
 from backends.cuda.kernels.matmul.read import MatrixProduct, SumOfProducts
@@ -14,6 +14,12 @@ from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
 from backends.tensorir.stages import shape_of
 
+_MANY_SUMS = 64
+"""Of a thread, from which on ptxas is told how many blocks an SM is to hold: with 64 and an epilogue it stayed at 168
+registers and spilled 8 bytes (12.9.86). With fewer it finds a number itself, and with bounds two tiles of float16
+spill."""
+_SHARED_BYTES = min(device.shared_bytes for device in DEVICES.values())
+"""Of an SM of any device of the table: the loops of one architecture run on later ones."""
 _OTHER_REGISTERS = 32
 """Of a thread, for addresses, beside a fifth more than sums and fragments take: `test_toolkit.py` holds it to what
 `ptxas -v` counts."""
@@ -93,9 +99,19 @@ class Plan:
         return min(255, numbers * 6 // 5 + _OTHER_REGISTERS)
 
     @property
-    def blocks_of_sm(self) -> int:
-        """Blocks at a time whose registers an SM has, with a quarter to spare for what the estimate does not know."""
-        return max(1, REGISTERS // (self.registers * 5 // 4 * self.point.threads))
+    def blocks_of_sm(self) -> int | None:
+        """Blocks at a time that ptxas is to leave registers for: as many as an SM has registers for, with a quarter to
+        spare for what the estimate does not know, and shared memory: stream-K of small tiles spilled where more were
+        asked for. None where it is not to be told."""
+        if not self.point.stream_blocks and self.sums_of_lane < _MANY_SUMS:
+            return None
+        by_registers = REGISTERS // (self.registers * 5 // 4 * self.point.threads)
+        return max(1, min(by_registers, _SHARED_BYTES // (self.shared_bytes + RESERVED_SHARED)))
+
+    @property
+    def sums_of_lane(self) -> int:
+        """Sums that a thread adds up."""
+        return self.point.warp_rows * self.point.warp_columns // WARP
 
     @property
     def tiles(self) -> tuple[int, int, int]:
