@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import tvm
 from tvm import relax, tirx
 
 from backends.kernel import UNSCHEDULED, KernelInfo
+from backends.registry import device_runtime
 from fusion.bindings import Bindings, call_name
 from fusion.context import Context
 from fusion.errors import UnsupportedOperatorError
@@ -17,7 +20,7 @@ from fusion.module.build import plan_calls
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.offload_program import offload
 from fusion.module.plan import RunPlan
-from fusion.module.settings import refusal, settings_of
+from fusion.module.settings import Settings, refusal, settings_of
 from fusion.module.share_weights import share_weights
 from fusion.module.specialization import Code, Specialization
 from fusion.module.views import is_reshape
@@ -47,7 +50,7 @@ def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Con
         outputs=imported.outputs,
         program=offload(code, imported.inputs, settings) if reason is None else ForeignProgram(reason),
         code=code,
-        kernels=lowered.kernels,
+        kernels=_with_estimates(lowered.kernels, code, settings),
         fallbacks=(),
         subgraphs={},
         notes=(*imported.notes, *lowered.notes),
@@ -75,6 +78,15 @@ def device_code(lowered: Lowered, n_inputs: int, ctx: Context) -> Code:
     with stage("machine code"):
         library = ctx.compiler.device_code(functions)
     return Code(plan, share_weights(lowered.weights), lambda: library, linked=True)
+
+
+def _with_estimates(kernels: Mapping[str, KernelInfo], code: Code, settings: Settings) -> dict[str, KernelInfo]:
+    """Return what is known of kernels, with the roofline time of their code on the device whose kernels these are in
+    place of what was estimated before there was code; those of devices without figures stay as they are."""
+    arch = json.loads(settings.target)["arch"]
+    works = device_runtime(settings.kind).estimate(code.library(), kernels)
+    own = {name: work.roofline_us for name, each in works.items() for work in each if work.arch == arch}
+    return {name: replace(info, estimate_us=own.get(name, info.estimate_us)) for name, info in kernels.items()}
 
 
 def _require_templates(kernels: Mapping[str, KernelInfo], device: str) -> None:

@@ -168,16 +168,27 @@ def behind_sums(
         own = tirx.BufferLoad(anchor.buffer, [axis.var for axis in anchor.spatial])
         kept.append(Stage(anchor.buffer, anchor.spatial, (), _narrowed(sums, own)))
     behind = elementwise_region(kept, outputs)
-    return sums, replace(behind, order=_order(behind, sums))
+    position = _position(behind, sums)
+    if position is None:
+        return sums, behind
+    analyzer = _bound(behind)
+    own = flat_index([int(axis.extent) for axis in behind.axes], [axis.var for axis in behind.axes], analyzer)
+    if analyzer.can_prove_equal(position, own):
+        return sums, replace(behind, is_in_order=True)
+    return sums, replace(behind, order=_order(behind, sums, position))
 
 
-def _order(behind: ElementwiseRegion, sums: Var) -> tuple[int, ...]:
-    """Return the places of the axes of the outputs as the sums have them, outermost first; in their own order where
-    sums are read at other positions than each once, with all axes after each other."""
-    analyzer, own = Analyzer(), tuple(range(len(behind.axes)))
-    positions: list[Expr] = []
+def _bound(behind: ElementwiseRegion) -> Analyzer:
+    analyzer = Analyzer()
     for axis in behind.axes:
         analyzer.bind(axis.var, range_of(axis))
+    return analyzer
+
+
+def _position(behind: ElementwiseRegion, sums: Var) -> Expr | None:
+    """Return where the sums are read, over the axes of the outputs; None where that is at several places."""
+    analyzer = _bound(behind)
+    positions: list[Expr] = []
 
     def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
         if buffer.same_as(sums):
@@ -186,10 +197,16 @@ def _order(behind: ElementwiseRegion, sums: Var) -> tuple[int, ...]:
 
     for stage in behind.outputs:
         Resolver(behind.stages, load, analyzer).resolve(stage.value, {})
-    if not positions or any(not analyzer.can_prove_equal(each, positions[0]) for each in positions[1:]):
-        return own
+    is_one = all(analyzer.can_prove_equal(each, positions[0]) for each in positions[1:])
+    return positions[0] if positions and is_one else None
+
+
+def _order(behind: ElementwiseRegion, sums: Var, position: Expr) -> tuple[int, ...]:
+    """Return the places of the axes of the outputs as the sums have them, outermost first; in their own order where
+    sums are read at other positions than each once, with all axes after each other."""
+    analyzer, own = _bound(behind), tuple(range(len(behind.axes)))
     long = [place for place in own if behind.axes[place].extent != 1]
-    steps = {place: _step(positions[0], behind.axes[place], analyzer) for place in long}
+    steps = {place: _step(position, behind.axes[place], analyzer) for place in long}
     found, inner = sorted(long, key=lambda place: -steps[place]), 1
     for place in reversed(found):
         if steps[place] != inner:

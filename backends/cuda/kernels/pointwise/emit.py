@@ -198,8 +198,8 @@ def compute_elements(
         if buffer not in made:
             return position.load(buffer, index)
         at = flat_index(shape_of(buffer), index, analyzer)
-        is_same = position.is_written(buffer, index) or analyzer.can_prove_equal(at, begin + lanes.var)
-        if not (is_same or parts.is_permuted):
+        is_known = parts.is_permuted or parts.is_in_order or position.is_written(buffer, index)
+        if not (is_known or analyzer.can_prove_equal(at, begin + lanes.var)):
             raise Declined(f"{buffer.name} is read at another position")
         return tirx.BufferLoad(made[buffer], [lanes.var])
 

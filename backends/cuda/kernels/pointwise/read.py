@@ -25,12 +25,14 @@ class ElementwiseRegion:
         stages: All stages, by what they make.
         order: The places of the axes in the order in which elements are counted, outermost first: another one where
             outputs lie transposed to what they are made of.
+        is_in_order: Whether what a kernel has computed is known to be read where outputs are written.
     """
 
     axes: tuple[Axis, ...]
     outputs: tuple[Stage, ...]
     stages: Mapping[Var, Stage]
     order: tuple[int, ...]
+    is_in_order: bool = False
 
     @property
     def is_permuted(self) -> bool:

@@ -75,9 +75,10 @@ def test_a_file_for_devices_is_explained_where_there_is_none(
     (form,) = data["forms"]
     assert {part["backend"] for part in form["placement"]["parts"]} == {"cuda"}
     assert form["devices"].keys() == form["kernels"].keys()
-    for works in form["devices"].values():
+    for name, works in form["devices"].items():
         slower, faster = (work["roofline_us"] for work in works)
         assert slower > faster > 0
+        assert form["kernels"][name]["estimate_us"] == slower
     code, _, error = run(capsys, "run", path)
     assert code != 0
     assert "F501" in error
