@@ -351,8 +351,8 @@ class GraphLibrary(Protocol):
     Its name, and where that is asked for and found again, are as for a `Library`.
 
     Attributes:
-        version: Of its code: what was measured of another says nothing of this. To ask for it imports the code, and
-            raises whatever that does.
+        version: Of its code: what was measured of another says nothing of this. To ask for it raises where the code is
+            not there. Better not to import it for that: an import may end the process, and takes time.
     """
 
     @property

@@ -7,29 +7,29 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import tirx
 
 from backends.backend import Load, Lowering, ObjectCache
 from backends.cpu import limits
-from backends.cpu.codegen.generate import generate_module
-from backends.cpu.codegen.objects import ObjectFiles, object_files
 from backends.cpu.costs import ANCHORED_RUN_BYTES, CALL_BYTES, CLOCK_GHZ, LAUNCH_BYTES, RUN_BYTES
 from backends.cpu.layout_policy import CpuLayouts
-from backends.cpu.lowerings import lowerings
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
-from backends.cpu.profitability import estimate_fusion, why_not_fused, why_not_taken
-from backends.cpu.rounding_policy import CpuRounding
-from backends.cpu.schedule import read_choices, schedule
 from backends.cpu.target import architecture_of, features_of, foreign, resolve_target
 from backends.machine_limits import MachineLimits
 from backends.memory_costs import MemoryCosts
-from backends.tensorir.estimate import Estimate
-from backends.tensorir.legalize import LEGALIZATIONS, SAFE
-from backends.tensorir.legalize.common import FLegalize
-from backends.tensorir.result import Scheduled
-from backends.tensorir.space import Choices, Point
+from fusion.first_imports import importing
+
+if TYPE_CHECKING:
+    from backends.cpu.codegen.objects import ObjectFiles
+    from backends.cpu.kernel_writer import KernelWriter
+    from backends.cpu.rounding_policy import CpuRounding
+    from backends.tensorir.estimate import Estimate
+    from backends.tensorir.legalize.common import FLegalize
+    from backends.tensorir.result import Scheduled
+    from backends.tensorir.space import Choices, Point
 
 _SHOWN_FEATURES = (
     "avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "avx512fp16", "amx-bf16", "neon", "dotprod", "sve",
@@ -52,34 +52,41 @@ class CpuCompiler:
         return ""
 
     @cached_property
+    def writer(self) -> KernelWriter:
+        """What writes kernels."""
+        with importing():  # here, not above: what was kept needs nothing of it
+            from backends.cpu.kernel_writer import KernelWriter
+        return KernelWriter(self.target, self.machine, self.threads)
+
+    @cached_property
     def layouts(self) -> CpuLayouts:
         """See `KernelCompiler`."""
         return CpuLayouts(self.machine.vector_lanes)
 
-    @cached_property
+    @property
     def rounding(self) -> CpuRounding:
         """See `KernelCompiler`."""
-        return CpuRounding(self.machine, self.threads)
+        return self.writer.rounding
 
     @property
     def memory(self) -> MemoryCosts:
         """See `KernelCompiler`."""
         return MemoryCosts(LAUNCH_BYTES, CALL_BYTES, RUN_BYTES, ANCHORED_RUN_BYTES)
 
-    @cached_property
+    @property
     def lowerings(self) -> Mapping[str, tuple[Lowering, ...]]:
         """See `KernelCompiler`."""
-        return lowerings(self.machine.vector_lanes)
+        return self.writer.lowerings
 
     @property
     def legalizations(self) -> Mapping[str, FLegalize]:
         """See `KernelCompiler`."""
-        return LEGALIZATIONS
+        return self.writer.legalizations
 
     @property
     def safe_legalizations(self) -> Mapping[str, FLegalize]:
         """See `KernelCompiler`."""
-        return SAFE
+        return self.writer.safe_legalizations
 
     @property
     def half_dtypes(self) -> frozenset[str]:
@@ -104,32 +111,31 @@ class CpuCompiler:
 
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""
-        return why_not_taken(kernel)
+        return self.writer.why_not_taken(kernel)
 
     def why_not_fused(self, kernel: tirx.PrimFunc) -> str:
         """See `KernelCompiler`."""
-        return why_not_fused(kernel, self.machine, self.threads)
+        return self.writer.why_not_fused(kernel)
 
     def estimate_fusion(self, kernel: tirx.PrimFunc) -> Estimate | None:
         """See `KernelCompiler`."""
-        return estimate_fusion(kernel, self.machine, self.threads)
+        return self.writer.estimate_fusion(kernel)
 
     def choices(self, kernel: tirx.PrimFunc) -> Choices | None:
         """See `KernelCompiler`."""
-        return read_choices(kernel, self.machine, self.threads)
+        return self.writer.choices(kernel)
 
     def schedule(self, kernel: tirx.PrimFunc, point: Point | None = None, *, plain: bool = False) -> Scheduled:
         """See `KernelCompiler`."""
-        return schedule(kernel, self.machine, self.threads, point, plain=plain)
+        return self.writer.schedule(kernel, point, plain=plain)
 
     def generate_module(self, kernels: tvm.IRModule) -> tvm.runtime.Module:
         """See `KernelCompiler`."""
-        with self.target:  # threads have no target but their own
-            return generate_module(kernels, self.target)
+        return self.writer.generate_module(kernels)
 
     def object_writer(self, folder: Path, kept: ObjectCache | None) -> AbstractContextManager[ObjectFiles]:
         """See `KernelCompiler`."""
-        return object_files(self.target, folder, kept)
+        return self.writer.object_writer(folder, kept)
 
     def device_code(self, kernels: Mapping[str, tirx.PrimFunc]) -> bytes:
         """See `KernelCompiler`: there is no device."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backends.backend import Open
+from backends.installed_version import installed_version
 from fusion.errors import UnsupportedOperatorError
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ class OnnxRuntimeRegions:
     @property
     def version(self) -> str:
         """See `GraphLibrary`."""
-        import onnxruntime
-
-        return str(onnxruntime.__version__)
+        return installed_version("onnxruntime")
 
     def why_not_taken(self, call: relax.Call) -> str:
         """See `GraphLibrary`."""

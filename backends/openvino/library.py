@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.backend import Open
+from backends.installed_version import installed_version
 from fusion.errors import UnsupportedOperatorError
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ class OpenVinoRegions:
     @property
     def version(self) -> str:
         """See `GraphLibrary`."""
-        import openvino
-
-        return str(openvino.__version__)
+        return installed_version("openvino")
 
     def why_not_taken(self, call: relax.Call) -> str:
         """See `GraphLibrary`."""

@@ -6,9 +6,10 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _OURS = ("fusion", "partition", "backends", "tuning")
@@ -59,16 +60,23 @@ def _folder(package: str) -> Path:
 def _sources(packages: Sequence[str]) -> str:
     total = hashlib.sha256()
     for package in packages:
-        folder = _folder(package)
-        found = sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES)
+        folder = str(_folder(package))
+        found = sorted(_files(folder))
         if not found:  # compiled files alone, which say nothing of what they were made of
             raise FileNotFoundError(f"the sources of {package} are not there")
         for path in found:
-            if path.stat().st_mtime > _STARTED:
-                raise OSError(f"{path} has changed since this process began")
-            data = path.read_bytes()
-            total.update(f"{package} {path.relative_to(folder)} {len(data)}\n".encode() + data)
+            with open(path, "rb") as file:
+                if os.fstat(file.fileno()).st_mtime > _STARTED:
+                    raise OSError(f"{path} has changed since this process began")
+                data = file.read()
+            total.update(f"{package} {path[len(folder) :]} {len(data)}\n".encode() + data)
     return total.hexdigest()
+
+
+def _files(folder: str) -> Iterator[str]:
+    """Yield the sources in a folder and those below it; as objects of `pathlib` 900 take 0.1 s more."""
+    for place, _, names in os.walk(folder):
+        yield from (os.path.join(place, name) for name in names if name.endswith(_SOURCES))
 
 
 def _libraries() -> str:

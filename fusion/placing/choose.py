@@ -16,7 +16,7 @@ from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.deadline import Deadline
 from fusion.declined import Declined
-from fusion.errors import FusionError, LimitError, ResourceError, SavedFileError
+from fusion.errors import ExecutionError, FusionError, LimitError, ResourceError, SavedFileError
 from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
 from fusion.measuring import MAX_SECONDS
@@ -24,7 +24,7 @@ from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR, MAX
-from fusion.passes.regions import LibraryOffer, RegionGraph
+from fusion.passes.regions import LibraryOffer, RegionGraph, failure_of, try_libraries, try_offer
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
@@ -91,6 +91,8 @@ class ChoosePlaces:
     _forms: dict[tuple[str, str], Specialization] = field(default_factory=dict, init=False)
     _mixed: Sequence[PlacedSubgraph] = field(default=(), init=False)
     _apart: Mapping[str, RegionLibrary] = field(default_factory=dict, init=False)
+    _offers: dict[int, LibraryOffer] = field(default_factory=dict, init=False)
+    _failed: dict[str, None] = field(default_factory=dict, init=False)
 
     def __call__(self) -> Specialization:
         """Return our kernels alone unless regions on libraries beat them in every block by more than the noise; with
@@ -114,7 +116,8 @@ class ChoosePlaces:
         form = self._form(name, self.ctx)
         parts = self._parts(knowledge) if name == _MIXED else {}
         times = _times(form, best, records, parts)
-        return replace(form, times=times, notes=(*form.notes, *_lines(names, records), *told))
+        notes = (*form.notes, *_lines(names, records), *told, *self._failed)
+        return replace(form, times=times, notes=tuple(dict.fromkeys(notes)))
 
     def _deadline(self, *, is_known: bool) -> Deadline:
         """Return when all that is measured ends, kernels too; the highest effort has its own time for these."""
@@ -137,10 +140,15 @@ class ChoosePlaces:
         return found
 
     def _is_known(self, name: str, record: Record) -> bool:
-        """Return whether what a record tells is a placement; where it tells one region by region, take that."""
+        """Return whether what a record tells is a placement by libraries which neither crash nor hang; where it tells
+        one region by region, take that."""
         if name != _MIXED:
-            return True
-        placed = placement_at(record.point, self._graph.graph, len(self._offers), self._parts_of)
+            return self._offer(1 + [*self.ctx.graph_libraries].index(name)) is not None
+        libraries = len(self.ctx.graph_libraries)
+        used = set(record.point.values()) & set(range(1, libraries + 1))
+        if any(self._offer(place) is None for place in sorted(used)):
+            return False
+        placed = placement_at(record.point, self._graph.graph, libraries, self._parts_of)
         self._mixed = placed or ()
         return placed is not None
 
@@ -149,14 +157,18 @@ class ChoosePlaces:
         assert self.imported.mod is not None
         return pipeline.regions_of(self.imported.mod, self.ctx)
 
-    @cached_property
-    def _offers(self) -> Mapping[int, LibraryOffer]:
-        """What each library takes, by its position."""
-        libraries = self.ctx.graph_libraries.values()
-        return {place: LibraryOffer(self._graph, library) for place, library in enumerate(libraries, 1)}
+    def _offer(self, place: int) -> LibraryOffer | None:
+        """Return what the library at a position takes; None where it crashes or hangs, which is told."""
+        if place not in self._offers:
+            name, library = [*self.ctx.graph_libraries.items()][place - 1]
+            try:
+                self._offers[place] = try_offer(self._graph, name, library, self.ctx.threads)
+            except ExecutionError as error:
+                self._failed[failure_of(name, "takes nothing", error)] = None
+        return self._offers.get(place)
 
     def _parts_of(self, place: int) -> Sequence[frozenset[int]] | None:
-        """Return the parts that the library at a position runs, None where it runs any region."""
+        """Return the parts that the library at a position runs, None where it runs any region; it was tried."""
         offer = self._offers[place]
         return tuple(offer.patterns) if isinstance(offer.library, Library) else None
 
@@ -204,6 +216,7 @@ class ChoosePlaces:
         """Return a record for each of some placements, and what failed; `known` are those of the others."""
         libraries = [name for name in names if name != _MIXED]
         self._trial(_ALL_CPU)  # first: others recall what is measured of its kernels
+        try_libraries(self._graph, self.ctx.graph_libraries, self.ctx.threads)
         found, failed = list[Record](), list[str]()
         try:
             with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
@@ -272,9 +285,9 @@ class ChoosePlaces:
         try:
             kernels = kernel_costs(found.graph, self._trial(_ALL_CPU))
             libraries = {
-                place: SearchedLibrary(self._offers[place].taken, wholes[name])
+                place: SearchedLibrary(offer.taken, wholes[name])
                 for place, name in enumerate(self.ctx.graph_libraries, 1)
-                if name in wholes
+                if name in wholes and (offer := self._offer(place))
             }
         except (Declined, FusionError):
             return ()

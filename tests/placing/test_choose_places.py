@@ -15,6 +15,7 @@ from onnx import helper
 
 import fusion
 from fusion import measuring
+from fusion.passes.regions import trial
 from fusion.placing import choose
 from fusion.placing.choose import ChoosePlaces
 from fusion.placing.worker import agrees
@@ -42,7 +43,7 @@ class Remembers:
         return pickle.dumps(steps)
 
     def open(self, data, threads):
-        if self.version == "crashes_opening":
+        if self.version == "crashes_opening" or "BREAKS_OPENING" in os.environ:
             os._exit(1)
         steps, known = pickle.loads(data), []
 
@@ -68,6 +69,8 @@ class Remembers:
 
 class TakesRegions(Remembers):
     def why_not_taken(self, call):
+        if self.version == "crashes_asked":
+            os._exit(1)
         taken = ("relax.matmul", "relax.cumsum") if self.version == "mixed" else ("relax.matmul",)
         return "" if call.op.name in taken else "it is no matmul"
 
@@ -77,11 +80,16 @@ class Matches(Remembers):
         from tvm.relax.dpl import is_op, wildcard
         from tvm.relax.transform import FusionPattern
         matmul, cumsum = is_op("relax.matmul")(wildcard(), wildcard()), is_op("relax.cumsum")(wildcard())
-        return [FusionPattern("matching.matmul", matmul), FusionPattern("matching.cumsum", cumsum)]
+        def is_taken(context):
+            if "BREAKS_ASKED" in os.environ:
+                os._exit(1)
+            return True
+        patterns = {"matching.matmul": matmul, "matching.cumsum": cumsum}
+        return [FusionPattern(name, pattern, check=is_taken) for name, pattern in patterns.items()]
 
 matching = Matches("matching")
 """
-FAIL = ("is_wrong", "raises", "crashes", "hangs", "crashes_opening")
+FAIL = ("is_wrong", "raises", "crashes", "hangs", "crashes_opening", "crashes_asked")
 NAMES = ("wins", "sleeps", "mixed", *FAIL)
 
 
@@ -92,6 +100,7 @@ def _libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(choose, "_SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(choose, "_SECONDS", 2.0)
     monkeypatch.setattr(measuring_session, "_PATIENCE_S", 20.0)
+    monkeypatch.setattr(trial, "_failures", {})
     (tmp_path / "remembers.py").write_text(SOURCE + "".join(f"{name} = TakesRegions({name!r})\n" for name in NAMES))
     info = tmp_path / "remembers-1.0.dist-info"
     info.mkdir()
@@ -116,7 +125,7 @@ def compiled(
 
 
 def test_what_wins_is_taken_and_what_fails_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["crashes_opening", "wins", "sleeps", "is_wrong", "raises", "crashes", "hangs"]
+    asked = ["crashes_opening", "wins", "sleeps", "is_wrong", "raises", "crashes", "hangs", "crashes_asked"]
     module = compiled(tmp_path / "records", asked)
     report = module.explain()
     assert "wins runs 1 of 2 operators" in report
@@ -127,6 +136,21 @@ def test_what_wins_is_taken_and_what_fails_is_not(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(ChoosePlaces, "_measure", refuse)
     assert "wins runs 1 of 2 operators" in compiled(tmp_path / "records", asked).explain()
+    _breaks("BREAKS_OPENING", "wins", tmp_path / "records", asked, monkeypatch)
+
+
+def _breaks(
+    how: str, library: str, database: Path, asked: Sequence[str], monkeypatch: pytest.MonkeyPatch, *, sums: bool = False
+) -> None:
+    """Look whether a library that has won, and now ends whoever asks it, ends nothing of a compilation from records."""
+    monkeypatch.setattr(trial, "_failures", {})
+    monkeypatch.setenv(how, "")
+    module = compiled(database, asked, sums=sums)
+    told = f"the backend {library!r} failed and takes nothing: .*it crashed or hung while it was tried"
+    assert len(re.findall(told, module.explain())) == 1, module.explain()
+    assert module.placement.backends == ("cpu",)
+    expected = np.cumsum(X @ W, 1) if sums else np.maximum(X @ W, 0)
+    np.testing.assert_allclose(module(X)[0], expected, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("library", ["mixed", "matching"])
@@ -146,6 +170,8 @@ def test_what_is_slow_elsewhere_stays(library: str, tmp_path: Path, monkeypatch:
     again = compiled(tmp_path / "records", [library], sums=True, effort="fast")
     assert again.placement == placement
     assert compiled(tmp_path / "none", [library], sums=True, effort="fast").placement.backends == ("cpu",)
+    if library == "matching":
+        _breaks("BREAKS_ASKED", library, tmp_path / "records", [library], monkeypatch, sums=True)
 
 
 def refuse(*_: object) -> None:

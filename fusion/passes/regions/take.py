@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import tvm
 
@@ -16,6 +17,7 @@ from fusion.facts import PassResult, TellingPass
 from fusion.failures import passing
 from fusion.passes.regions.offer import LibraryOffer
 from fusion.passes.regions.read import RegionGraph, read_regions
+from fusion.passes.regions.trial import try_offer
 from fusion.passes.regions.write import RegionFunction, write_main
 from placement.cover.places import Places, TakenOperators
 from placement.cover.problem import HOST
@@ -76,19 +78,19 @@ class TakeRegions(TellingPass[PlacedRegions]):
         names = ("", *self.libraries)
         regions: dict[frozenset[int], tuple[str, RegionFunction]] = {}
         placed, subgraphs, notes = list[PlacedRegion](), dict[str, bytes](), dict[str, None]()
-        offers = {name: LibraryOffer(found, library) for name, library in self.libraries.items()}
-        groups = self.places(found.graph, lambda place: self._taken(names[place], offers, notes))
+        offer = cache(lambda name: try_offer(found, name, self.libraries[name], self.threads))
+        groups = self.places(found.graph, lambda place: self._taken(names[place], offer, notes))
         for group in groups:
             if group.backend == HOST:
                 continue
             name = names[group.backend]
             try:
-                region = offers[name].function(group.operators)
+                region = offer(name).function(group.operators)
                 data = self._opened(self.libraries[name], region)
             except MemoryError:
                 raise
             except Exception as error:  # whatever the code of another package raises
-                notes[_failed(name, "does not run a region", error)] = None
+                notes[failure_of(name, "does not run a region", error)] = None
                 continue
             key = subgraph_key(name, data, self.threads)
             regions[group.operators] = (key, region)
@@ -97,14 +99,14 @@ class TakeRegions(TellingPass[PlacedRegions]):
         written = write_main(mod, found, groups, regions) if regions else mod
         return PassResult(written, PlacedRegions(tuple(placed), subgraphs, (*notes, *_lines(placed, found))))
 
-    def _taken(self, name: str, offers: Mapping[str, LibraryOffer], notes: dict[str, None]) -> TakenOperators:
+    def _taken(self, name: str, offer: Callable[[str], LibraryOffer], notes: dict[str, None]) -> TakenOperators:
         """Return what a library takes; where asking fails, nothing, with a note."""
         try:
-            return offers[name].taken
+            return offer(name).taken
         except MemoryError:
             raise
         except Exception as error:  # whatever the code of another package raises
-            notes[_failed(name, "takes nothing", error)] = None
+            notes[failure_of(name, "takes nothing", error)] = None
             return TakenOperators(frozenset())
 
     def _opened(self, library: RegionLibrary, region: RegionFunction) -> bytes:
@@ -114,7 +116,8 @@ class TakeRegions(TellingPass[PlacedRegions]):
         return data
 
 
-def _failed(name: str, what: str, error: Exception) -> str:
+def failure_of(name: str, what: str, error: Exception) -> str:
+    """Return the sentence about a library that failed, and what it does not do therefore; the log has the traceback."""
     _log.info("the backend %r %s", name, what, exc_info=error)
     return passing(f"the backend {name!r} failed and {what}: {type(error).__name__}: {error}")
 
