@@ -7,12 +7,16 @@ description and writes loops of its own. Both take the arithmetic of one hidden 
     weights      [directions, gates * hidden, hidden]          of the hidden state
     bias         [directions, hidden]                          of a GRU whose reset gate comes after the product
     peepholes    [directions, 3 * hidden]                      of an LSTM that has them
+    lengths      [batch]                                       steps of each sequence, int32, where they differ
     hidden, cell [directions, batch, hidden]                   initial states; only an LSTM has cells
     ->
     sequence     [steps, directions, batch, hidden]
     last_hidden, last_cell [directions, batch, hidden]
 
 The gates lie in the order of ONNX: i, o, f, c of an LSTM (its peepholes i, o, f), z, r, h of a GRU.
+
+A sequence keeps its state in the steps behind its own, which come first in a direction that goes back from the last
+one, and is 0 there. The last state of a sequence without steps is 0, as in ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ Expr = Any  # a TensorIR expression
 
 RECURRENCE = "fusion.recurrence"
 """Attribute of a PrimFunc that computes a recurrence."""
+
+LENGTHS = "lengths"
+"""The parameter that is of int32."""
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -93,6 +100,7 @@ class Recurrence:
         reset_after: Whether the reset gate of a GRU is applied after the product (`linear_before_reset`).
         peepholes: Whether the gates of an LSTM see the cell.
         constant: Whether the weights are known before the run.
+        lengths: Whether sequences have numbers of steps of their own.
     """
 
     kind: str
@@ -101,6 +109,7 @@ class Recurrence:
     reset_after: bool = False
     peepholes: bool = False
     constant: bool = False
+    lengths: bool = False
 
     def attribute(self) -> str:
         """Return the description as the value of a PrimFunc's attribute."""
@@ -122,6 +131,7 @@ class Recurrence:
     def parameters(self) -> tuple[str, ...]:
         """Return the names of the PrimFunc's parameters in order, results last."""
         extra = (["bias"] if self.reset_after else []) + (["peepholes"] if self.peepholes else [])
+        extra += [LENGTHS] if self.lengths else []
         last = [f"last_{state}" for state in self.states]
         return ("projected", "weights", *extra, *self.states, "sequence", *last)
 
@@ -141,6 +151,21 @@ class Recurrence:
         if len(made) == 1 or made[0] is made[1]:
             return made[0](value)
         return tirx.Select(direction < 1, made[0](value), made[1](value))
+
+    def first(self, state: Expr, length: Expr | None) -> Expr:
+        """Return what a sequence of so many steps, None where it has all, begins with in place of a `state`."""
+        return state if length is None else tirx.Select(length > 0, state, tirx.const(0, state.ty.dtype))
+
+    def kept(self, made: Mapping[str, Expr], load: Callable[[str], Expr], is_within: Expr | None) -> dict[str, Expr]:
+        """Return what a unit stores after a step, by name, "sequence" beside the states that it has `made`: those that
+        there are where the step is not within the sequence. None where each is."""
+        found = dict(made)
+        if is_within is not None:
+            found |= {name: tirx.Select(is_within, made[name], load(name)) for name in self.states if name in made}
+        if "hidden" in made:
+            zero = tirx.const(0, made["hidden"].ty.dtype)
+            found["sequence"] = made["hidden"] if is_within is None else tirx.Select(is_within, made["hidden"], zero)
+        return found
 
     def step(self, direction: Expr, index: Expr, steps: int) -> Expr:
         """Return which step of the sequence the `index`-th one of a direction is."""

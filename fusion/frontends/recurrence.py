@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from partition.recurrence import RECURRENCE, Recurrence, StepPhase, Unit
+from partition.recurrence import LENGTHS, RECURRENCE, Recurrence, StepPhase, Unit
 
 Expr = Any  # a TensorIR expression
 Buffers = Mapping[str, Any]
@@ -43,6 +43,7 @@ class RecurrenceSizes:
             "weights": (directions, width, self.hidden),
             "bias": (directions, self.hidden),
             "peepholes": (directions, 3 * self.hidden),
+            LENGTHS: (self.batch,),
             "sequence": (self.steps, *state),
         }
         return {name: known.get(name, state) for name in recurrence.parameters()}
@@ -74,7 +75,9 @@ def recurrence_func(recurrence: Recurrence, sizes: RecurrenceSizes, dtype: str) 
         T.func_name(recurrence.kind.lower())
         T.func_attr({"tirx.noalias": True, RECURRENCE: recurrence.attribute()})
         shapes = sizes.shapes(recurrence)
-        buffers = {name: T.arg(name, T.buffer(shape, dtype)) for name, shape in shapes.items()}
+        buffers = {
+            name: T.arg(name, T.buffer(shape, "int32" if name == LENGTHS else dtype)) for name, shape in shapes.items()
+        }
         state = (recurrence.directions, sizes.batch, sizes.hidden)
         products = (*state[:2], recurrence.gates, sizes.hidden)
         buffers["products"] = T.sblock_alloc_buffer(products, dtype)
@@ -97,7 +100,7 @@ class _Loops:
         for name in recurrence.states:
             with T.grid(*state) as loops, T.sblock(f"first_{name}"):
                 d, b, n = (T.axis.spatial(extent, var) for extent, var in zip(state, loops, strict=True))
-                self.buffers[f"last_{name}"][d, b, n] = self.buffers[name][d, b, n]
+                self.buffers[f"last_{name}"][d, b, n] = recurrence.first(self.buffers[name][d, b, n], self._length(b))
         with T.serial(0, sizes.steps) as step:
             for phase in recurrence.phases():
                 for first, gates, read in phase.products:
@@ -124,14 +127,18 @@ class _Loops:
         with T.grid(*extents) as loops, T.sblock(self.recurrence.kind.lower()):
             t = T.axis.opaque(self.sizes.steps, step)
             d, b, n = (T.axis.spatial(extent, var) for extent, var in zip(extents, loops, strict=True))
-            made = phase.update(self._unit(t, d, b, n))
-            values = {name: T.Bind(value) for name, value in made.items()}
+            at, length, unit = self.recurrence.step(d, t, self.sizes.steps), self._length(b), self._unit(t, d, b, n)
+            made = {name: T.Bind(value) for name, value in phase.update(unit).items()}
+            kept = self.recurrence.kept(made, unit.load, None if length is None else at < length)
+            values = {name: T.Bind(value) for name, value in kept.items()}
             for name, value in values.items():
-                target = self.buffers["reset" if name == "reset" else f"last_{name}"]
-                target[d, b, n] = value
-            if "hidden" in values:
-                at = self.recurrence.step(d, t, self.sizes.steps)
-                self.buffers["sequence"][at, d, b, n] = values["hidden"]
+                if name == "sequence":
+                    self.buffers[name][at, d, b, n] = value
+                else:
+                    self.buffers["reset" if name == "reset" else f"last_{name}"][d, b, n] = value
+
+    def _length(self, sequence: Expr) -> Expr | None:
+        return self.buffers[LENGTHS][sequence] if self.recurrence.lengths else None
 
     def _unit(self, t: Expr, d: Expr, b: Expr, n: Expr) -> Unit:
         recurrence, hidden, buffers = self.recurrence, self.sizes.hidden, self.buffers

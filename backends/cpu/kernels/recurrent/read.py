@@ -10,7 +10,7 @@ from tvm.ir import Var
 
 from backends.tensorir.stages import dtype_of
 from fusion.declined import Declined
-from partition.recurrence import Recurrence, recurrence_of
+from partition.recurrence import LENGTHS, Recurrence, recurrence_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ def read_recurrent(func: tirx.PrimFunc) -> RecurrentKernel:
     recurrence = recurrence_of(func)
     if recurrence is None:
         raise Declined("no recurrence")
-    if any(dtype_of(param) != "float32" for param in func.params):
+    parameters = dict(zip(recurrence.parameters(), func.params, strict=True))
+    if any(dtype_of(param) != "float32" for name, param in parameters.items() if name != LENGTHS):
         raise Declined("not in float32")
-    return RecurrentKernel(recurrence, dict(zip(recurrence.parameters(), func.params, strict=True)))
+    return RecurrentKernel(recurrence, parameters)

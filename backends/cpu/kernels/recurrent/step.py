@@ -18,7 +18,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64, ramp, vector_runs
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import dims_of, shape_of
-from partition.recurrence import Recurrence, StepPhase, Unit
+from partition.recurrence import LENGTHS, Recurrence, StepPhase, Unit
 
 
 class TaskRows(Protocol):
@@ -133,7 +133,15 @@ class Steps:
                 place = [direction, first + row, ramp(at, count)]
                 for name in self.recurrence.states:
                     target, half = targets[name]
-                    nest.store(target, [*half, *place], tirx.BufferLoad(self.buffers[name], place))
+                    nest.store(target, [*half, *place], self._first(name, place))
+
+    def _first(self, name: str, place: list[Expr]) -> Expr:
+        given = tirx.BufferLoad(self.buffers[name], place)
+        return self.recurrence.first(given, self.length(place[1]))
+
+    def length(self, sequence: Expr) -> Expr | None:
+        """Return how many steps a sequence has; None where it has all."""
+        return tirx.BufferLoad(self.buffers[LENGTHS], [sequence]) if self.recurrence.lengths else None
 
     def phase(self, task: Task, phase: StepPhase, step: Expr) -> None:
         """Emit a phase of a step of one task."""
@@ -186,10 +194,11 @@ class Steps:
         unit = _Lanes(steps=self, task=task, step=step, place=(row, first + lane), lane=(lane, count), body=body).unit()
         made = {name: unit.name(name, value) for name, value in phase.update(unit).items()}
         at = [task.direction, task.rows.first + row, first + lane]
-        stores = {"cell": [("last_cell", at)], "reset": [("reset", at)]}
-        time = self.recurrence.step(task.direction, step, steps)
-        stores["hidden"] = [("state", [_half(step + 1), *at]), ("sequence", [time, *at]), ("last_hidden", at)]
-        for name, value in made.items():
+        time, length = self.recurrence.step(task.direction, step, steps), self.length(task.rows.first + row)
+        kept = self.recurrence.kept(made, unit.load, None if length is None else time < length)
+        stores = {"cell": [("last_cell", at)], "reset": [("reset", at)], "sequence": [("sequence", [time, *at])]}
+        stores["hidden"] = [("state", [_half(step + 1), *at]), ("last_hidden", at)]
+        for name, value in kept.items():
             body += [tirx.BufferStore(buffers[target], value, indices) for target, indices in stores[name]]
         self.nest.add_loop(lane, count, ForKind.VECTORIZED if count > 1 else ForKind.SERIAL, body)
 

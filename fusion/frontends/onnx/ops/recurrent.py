@@ -11,6 +11,8 @@ from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence
+from fusion.guards.check import check
+from fusion.guards.kinds import length_guard
 from partition.recurrence import ACTIVATIONS, GATES, Recurrence
 
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
@@ -28,6 +30,7 @@ def recurrent(node: Node) -> list[Expr]:
     steps, batch = reversed(outer) if batch_first else outer
     recurrence, sizes = _described(node), RecurrenceSizes(steps, batch, int(node.shape(_WEIGHTS)[2]))
     operands = [_projected(node, x, recurrence), *_weights(node, recurrence)]
+    operands += [_lengths(node, steps)] if recurrence.lengths else []
     operands += [_initial(node, at, recurrence, sizes) for at in (_HIDDEN, _CELL)[: len(recurrence.states)]]
     results = call_recurrence(node.builder, recurrence, sizes, operands, _dtype(node))
     if _dtype(node) != node.dtype(0):
@@ -55,10 +58,6 @@ def _x(node: Node, index: int) -> Expr:
 
 
 def _refuse(node: Node) -> None:
-    steps = node.shape(0)[1 if node.attr("layout", 0) else 0]
-    lengths = node.const(_LENGTHS)
-    if lengths is not None and np.any(lengths != steps):
-        raise Declined("sequences of different lengths")
     if 0 in node.shape(0) or 0 in node.shape(_WEIGHTS):
         raise Declined("a tensor without elements")
     if node.attr("clip") is not None or node.attr("activation_alpha") or node.attr("activation_beta"):
@@ -81,7 +80,19 @@ def _described(node: Node) -> Recurrence:
         reset_after=node.op == "GRU" and bool(node.attr("linear_before_reset", 0)),
         peepholes=node.op == "LSTM" and node.has(_PEEPHOLES),
         constant=node.is_const(_WEIGHTS),
+        lengths=node.has(_LENGTHS) and not _has_all_steps(node),
     )
+
+
+def _has_all_steps(node: Node) -> bool:
+    """Return whether it is known that each sequence has all steps that there are."""
+    steps = node.shape(0)[1 if node.attr("layout", 0) else 0]
+    return node.is_const(_LENGTHS) and bool(np.all(node.needed_const(_LENGTHS) == steps))
+
+
+def _lengths(node: Node, steps: int) -> Expr:
+    """Return how many steps each sequence has, which the run checks."""
+    return node.emit(check(node.builder, node.x(_LENGTHS), length_guard(node.where, 0, steps)))
 
 
 def _projected(node: Node, x: Expr, recurrence: Recurrence) -> Expr:

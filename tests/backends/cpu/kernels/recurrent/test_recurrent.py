@@ -25,7 +25,7 @@ from backends.tensorir.space import Space
 from fusion import context
 from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence, recurrence_func
 from partition.access import MappingKind, read_access
-from partition.recurrence import ACTIVATIONS, Recurrence, recurrence_of
+from partition.recurrence import ACTIVATIONS, LENGTHS, Recurrence, recurrence_of
 from tests.backends.cpu.kernels.anchored import TARGETS, Ran, build_scheduled, check
 from tests.frontends.test_recurrent_layers import layer
 from tests.passes.modules import execute
@@ -53,6 +53,8 @@ class Case:
         names = [name for name in self.recurrence.parameters() if name not in ("sequence", *self._results())]
         made = {name: random.standard_normal(shapes[name]).astype("float32") for name in names}
         made["weights"] /= np.float32(np.sqrt(self.sizes.hidden))
+        if self.recurrence.lengths:
+            made[LENGTHS] = random.integers(0, self.sizes.steps + 1, self.sizes.batch).astype("int32")
         return made
 
     def kernel(self) -> RecurrentKernel:
@@ -68,7 +70,7 @@ class Case:
         arrays = self.arrays()
         known = {"weights"} if self.recurrence.constant else set()
         inputs = {name: array for name, array in arrays.items() if name not in known}
-        variables = {name: relax.Var(name, relax.TensorType(a.shape, "float32")) for name, a in inputs.items()}
+        variables = {name: relax.Var(name, relax.TensorType(a.shape, str(a.dtype))) for name, a in inputs.items()}
         operands = [variables.get(name, relax.const(array)) for name, array in arrays.items()]
         builder = relax.BlockBuilder()
         with builder.function("main", list(variables.values())):
@@ -96,15 +98,17 @@ class Case:
         """Return the results by the equations of ONNX, in float64."""
         recurrence, sizes = self.recurrence, self.sizes
         given = {name: array.astype("float64") for name, array in self.arrays().items()}
+        lengths = given.get(LENGTHS, np.full(sizes.batch, sizes.steps))[:, None]
         sequence = np.zeros(sizes.shapes(recurrence)["sequence"])
-        last = {state: given[state].copy() for state in recurrence.states}
+        last = {state: given[state] * (lengths > 0) for state in recurrence.states}
         for d, backward in enumerate(recurrence.backward):
             inputs = np.split(given["projected"], recurrence.directions, -1)[d]
             own = {name: given[name][d] for name in ("weights", "bias", "peepholes") if name in given}
             state = {name: last[name][d] for name in recurrence.states}
             for step in reversed(range(sizes.steps)) if backward else range(sizes.steps):
-                state = stepped(recurrence, inputs[step], own, state, [NUMPY[n] for n in recurrence.activations[d]])
-                sequence[step, d] = state["hidden"]
+                new = stepped(recurrence, inputs[step], own, state, [NUMPY[n] for n in recurrence.activations[d]])
+                state = {name: np.where(step < lengths, new[name], state[name]) for name in recurrence.states}
+                sequence[step, d] = np.where(step < lengths, state["hidden"], 0)
             for name in recurrence.states:
                 last[name][d] = state[name]
         return [sequence, *last.values()]
@@ -163,7 +167,8 @@ def make(
 
 FORMS = {
     "rnn": ("RNN", {}), "gru": ("GRU", {}), "gru_after": ("GRU", {"reset_after": True}), "lstm": ("LSTM", {}),
-    "lstm_peepholes": ("LSTM", {"peepholes": True}),
+    "lstm_peepholes": ("LSTM", {"peepholes": True}), "lstm_lengths": ("LSTM", {"lengths": True}),
+    "gru_lengths": ("GRU", {"lengths": True}),
 }  # fmt: skip
 
 

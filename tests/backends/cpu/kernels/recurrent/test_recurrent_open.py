@@ -29,11 +29,13 @@ PROBES = ({STEPS: 5, BATCH: 11}, {STEPS: 7, BATCH: 13})
 
 def layers(kind: str, directions: int, attributes: dict[str, int]) -> onnx.ModelProto:
     """Return two layers, the first with an initial state of the caller, the second with peepholes if it is an LSTM; the
-    sequences of those of two directions come batch first."""
+    sequences of those of two directions come batch first and have numbers of steps of their own."""
     random, gates = np.random.default_rng(len(kind)), GATES[kind]
     states = ["h", "c"] if kind == "LSTM" else ["h"]
     dims = [directions, BATCH, HIDDEN]
     state_inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in states]
+    if directions == 2:
+        state_inputs.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [BATCH]))
     nodes, weights, outputs = [], [numpy_helper.from_array(np.array([0, 0, directions * HIDDEN]), "flat")], []
     source, outer = "x", [STEPS, BATCH]
     if directions == 2:
@@ -46,7 +48,7 @@ def layers(kind: str, directions: int, attributes: dict[str, int]) -> onnx.Model
         for name, shape in shapes.items():
             value = (random.standard_normal((directions, *shape)) / np.sqrt(shape[-1])).astype(np.float32)
             weights.append(numpy_helper.from_array(value, f"{name}{layer}"))
-        given = [source, f"w{layer}", f"r{layer}", f"b{layer}", ""]
+        given = [source, f"w{layer}", f"r{layer}", f"b{layer}", "lengths" if directions == 2 else ""]
         given += ([""] * len(states) if layer else states) + ([f"p{layer}"] if "p" in shapes else [])
         last = [f"last_{name}{layer}" for name in states]
         direction = "bidirectional" if directions == 2 else "reverse"
@@ -80,6 +82,8 @@ def test_one_form_for_all_steps_and_sequences(form: str, directions: int, thread
             each.name: random.standard_normal([sizes.get(dim, dim) for dim in each.shape]).astype(np.float32)
             for each in session.get_inputs()
         }
+        if "lengths" in feeds:
+            feeds["lengths"] = random.integers(0, steps + 1, batch).astype(np.int32)
         for value, expected in zip(compiled.run(feeds).values(), session.run(None, feeds), strict=True):
             np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
     (form_of_all,) = compiled.specializations
