@@ -54,14 +54,18 @@ def same_pads() -> onnx.ModelProto:
 
 
 def corners() -> onnx.ModelProto:
-    """Return a picture that is halved and read between its corners at steps that are no whole numbers."""
+    """Return a picture that is halved, made as large again between the middles of its pixels, and read between its
+    corners at steps that are no whole numbers."""
     nodes = [
         make_node("Conv", ["x", "kernel"], ["half"], pads=[1, 1, 1, 1], strides=[2, 2]),
         make_node("Relu", ["half"], ["kept"]),
-        make_node("Resize", ["kept", "", "scales"], ["y"], mode="linear",
+        make_node("Resize", ["kept", "", "twice"], ["large"], mode="linear",
+                  coordinate_transformation_mode="pytorch_half_pixel"),
+        make_node("Resize", ["large", "", "scales"], ["y"], mode="linear",
                   coordinate_transformation_mode="align_corners"),
     ]  # fmt: skip
-    return _model(nodes, {"kernel": _normal(16, 3, 3, 3), "scales": np.array([1, 1, 3, 2], np.float32)})
+    scales = {"twice": np.array([1, 1, 2, 2], np.float32), "scales": np.array([1, 1, 3, 2], np.float32)}
+    return _model(nodes, {"kernel": _normal(16, 3, 3, 3), **scales})
 
 
 def _model(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], rank: int = 4) -> onnx.ModelProto:

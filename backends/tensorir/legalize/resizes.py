@@ -26,7 +26,8 @@ _LARGEST = 2**31 - 1
 class _Axis:
     """One axis of a resize, of `source` pixels to `target` pixels.
 
-    The target's pixel i lies at (slope * i + offset) / denominator of the source's.
+    The target's pixel i lies at (slope * i + offset) / denominator of the source's: the same numbers for images of any
+    size that are made twice as large.
     """
 
     source: int
@@ -40,12 +41,13 @@ class _Axis:
         """Return the axis under a coordinate transformation of ONNX; None where its positions are not made here."""
         if min(source, target) < 1:
             return None
+        whole = min(source, target) if max(source, target) % min(source, target) == 0 else 1
         if transform == "half_pixel" or (transform == "pytorch_half_pixel" and target > 1):
-            found = _Axis(source, target, 2 * source, source - target, 2 * target)
+            found = _Axis(source, target, 2 * source // whole, (source - target) // whole, 2 * target // whole)
         elif transform == "align_corners" and target > 1:
             found = _Axis(source, target, source - 1, 0, target - 1)
         elif transform == "asymmetric":
-            found = _Axis(source, target, source, 0, target)
+            found = _Axis(source, target, source // whole, 0, target // whole)
         else:
             return None
         largest = max(found.slope * target + abs(found.offset), found.denominator * source)

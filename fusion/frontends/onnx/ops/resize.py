@@ -21,7 +21,7 @@ _NEAREST = frozenset(
         ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"),
     }
 )  # fmt: skip
-_SMOOTH = frozenset({"half_pixel", "align_corners", "asymmetric"})
+_SMOOTH = frozenset({"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"})
 
 
 @converts("Resize", "Upsample")
@@ -81,8 +81,9 @@ def _common_scale(node: Node, axes: list[int], scales: list[float]) -> list[floa
 def _fits_resize2d(node: Node, axes: dict[int, ResizeAxis]) -> bool:
     mode, transform = node.attr("mode", "nearest"), _transform(node)
     exact = all(axis.scale * axis.source == axis.target for axis in axes.values())
-    # TVM divides by the size less one to align corners, of axes that stay as they are too.
-    single = transform == "align_corners" and 1 in node.out_shape()[2:]
+    # TVM divides by the size less one to align corners, of axes that stay as they are too; PyTorch reads the first of
+    # all pixels where it makes one.
+    single = transform in ("align_corners", "pytorch_half_pixel") and 1 in node.out_shape()[2:]
     rounding = _nearest_mode(node)
     # Up, "simple" is the one below; TVM has no word for it.
     down = rounding == "simple" and any(axis.scale < 1 for axis in axes.values())
