@@ -67,6 +67,21 @@ def _softshrink(node: Any, importer: Any) -> Expr:
     return importer.block_builder.emit(op.subtract(x, op.clip(x, -limit, limit)))
 
 
+def _rounded_quotient(node: Any, importer: Any) -> Expr:
+    """self / other, rounded down, or to zero with `rounding_mode="trunc"`; integers are divided as integers."""
+    given = operands(node, importer)
+    x, divisor, mode = given["self"], given["other"], given.get("rounding_mode", "floor")
+    dtype = (x if isinstance(x, Expr) else divisor).ty.dtype
+    x, divisor = (each if isinstance(each, Expr) else relax.const(each, dtype) for each in (x, divisor))
+    if mode == "floor":
+        quotient = op.floor_divide(x, divisor)
+    else:
+        quotient = op.divide(x, divisor)
+        if mode == "trunc" and "float" in str(dtype):
+            quotient = op.trunc(quotient)
+    return importer.block_builder.emit(quotient)
+
+
 def _avg_pool(function: Callable[..., Expr], spatial: int) -> Converter:
     """The mean of windows; a divisor of its own takes the place of the number of elements."""
 
@@ -112,6 +127,9 @@ CONVERTERS: dict[str, Converter] = {
     "rsub.Tensor": _with_alpha(op.subtract, operator.sub, turned=True),
     "rsub.Scalar": _with_alpha(op.subtract, operator.sub, turned=True),
     "mul.Tensor": _with_alpha(op.multiply, operator.mul, op.logical_and),
+    "div.Tensor_mode": _rounded_quotient,
+    "div.Scalar_mode": _rounded_quotient,
+    "floor_divide.default": _rounded_quotient,
     "elu.default": _elu,
     "selu.default": _selu,
     "softshrink.default": _softshrink,
