@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
+ReadText = Callable[[Path], str]
+"""Returns what a file of the system says, without white space around it; "" where it is not there."""
 
 
-def own_groups(controller: str) -> Iterator[Path]:
+def read_text(path: Path) -> str:
+    """Return what a file of the system says, without white space around it; "" where it is not there."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def own_groups(controller: str, read: ReadText = read_text) -> Iterator[Path]:
     """Yield the folders, of which some may not be there, of the groups of `controller` ("cpu", "memory") that this
-    process is in, from its own outwards, in both versions of control groups."""
-    for line in read_text(_MEMBERSHIP).splitlines():
+    process is in, from its own outwards, in both versions of control groups; `read` reads files of the system."""
+    for line in read(_MEMBERSHIP).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         roots = [_GROUPS] if not controllers else [_GROUPS / controllers, _GROUPS / controller]
@@ -23,11 +33,3 @@ def own_groups(controller: str) -> Iterator[Path]:
             inner = Path(path.lstrip("/"))
             for group in (inner, *inner.parents):
                 yield root / group
-
-
-def read_text(path: Path) -> str:
-    """Return what a file of the system says, without white space around it; "" where it is not there."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -149,6 +149,23 @@ def read_budget(budget: str | float) -> float:
     return seconds
 
 
+def read_tracker(rpc: str | None, key: str | None) -> tuple[str, int] | None:
+    """Return the host and the port of a tracker of TVM RPC, whose servers of a key are meant; None where none is named.
+
+    Raises:
+        OptionError: One of the two is missing, or no address.
+    """
+    if rpc is None and key is None:
+        return None
+    hint = 'name a tracker and the key of its servers: rpc="host:9190", key="board"'
+    if not isinstance(rpc, str) or not isinstance(key, str) or not key or any(map(str.isspace, key)):
+        raise OptionError(f"rpc={str(rpc)[:100]!r} and key={str(key)[:100]!r} name no servers", hint=hint)
+    host, separator, port = rpc.strip().rpartition(":")
+    if not host or not separator or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise OptionError(f"rpc={rpc[:100]!r} is no address", hint=hint)
+    return host.strip("[]"), int(port)
+
+
 def check_precision(precision: str) -> None:
     """Raise unless `precision` is one of `PRECISIONS`.
 

@@ -11,19 +11,25 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tuning.confine import end_with_parent, keep_output
-from tuning.messages import Answer, Failed, MeasuredNetwork, Trial, read_question, write_answer
+from tuning.messages import Answer, Failed, Lost, MeasuredNetwork, ServerLostError, Trial, read_question, write_answer
+
+
+def begin_answering() -> None:
+    """Let this process end with the one that asks, and leave standard output to answers."""
+    end_with_parent()
+    keep_output()
 
 
 def answer_questions(measure: Callable[[Path, Collection[Trial]], MeasuredNetwork]) -> None:
     """Answer until there are no more lines; `measure` takes the file of an experiment and what is not to be run."""
-    end_with_parent()
-    keep_output()
     lines = SimpleQueue[str]()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     while True:
         question = read_question(lines.get())
         try:
             say(measure(Path(question.experiment), question.skipped))
+        except ServerLostError as error:
+            say(Lost(str(error)))
         except Exception as error:  # whatever kernels, modules and libraries raise
             say(Failed(f"{type(error).__name__}: {error}"))
 

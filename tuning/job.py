@@ -9,13 +9,14 @@ from pathlib import Path
 
 from backends.tensorir.result import Kernel
 from fusion.cpu_load import QuietWait
+from fusion.deadline import Deadline
 from tuning.candidates import KernelCandidates
 from tuning.job_log import JobLog
 from tuning.kernel_search import KernelSearch
 from tuning.known import Knowledge, KnownKernel
 from tuning.limits import Limits
 from tuning.machine_model import MachineModel
-from tuning.measuring_session import MeasuringSession
+from tuning.measuring_session import ExperimentRunner
 from tuning.network import Network
 from tuning.network_bench import NetworkBench
 from tuning.network_times import NetworkTimes
@@ -45,7 +46,7 @@ class TuningJob:
 
     knowledge: Knowledge
     toolchain: Toolchain
-    session: MeasuringSession
+    session: ExperimentRunner
     folder: Path
     limits: Limits
     machine: MachineModel | None = None
@@ -106,13 +107,13 @@ class TuningJob:
     def run(self, seconds: float) -> None:
         """Measure until no network is expected to gain, or the time is over; what was measured is kept after each
         round."""
-        until = time.perf_counter() + seconds
+        until = Deadline.after(seconds)
         while some := [network for network in self.networks if network.offers()]:
             made, records = max(some, key=TunedNetwork.expected_gain).round(until, self.check, self.quiet)
             self.knowledge.keep(records)
             self.log.rounds.append(made)
             self.on_round()
-            if time.perf_counter() >= until:
+            if until.left <= 0:
                 return
 
     def verify(self, network: TunedNetwork, seconds: float) -> NetworkTimes | None:

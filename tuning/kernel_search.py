@@ -25,6 +25,7 @@ class KernelSearch:
     known: KnownKernel
     search: Search
     _left_out: set[str] = field(default_factory=set, init=False)
+    _under_way: set[str] = field(default_factory=set, init=False)
     _offers: list[Offer] | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
 
@@ -35,21 +36,31 @@ class KernelSearch:
 
     @property
     def tried(self) -> int:
-        """Points beside the default that were measured, or cannot be."""
+        """Points beside the default that were measured, cannot be, or are being measured."""
         default = self.known.choices.space.default.axes()
         keys = {canonical(record.point) for record in self.known.records if record.point != default}
-        return len(keys | self._left_out)
+        return len(keys | self._left_out | self._under_way)
 
     def offers(self, most: int) -> list[Offer]:
         """Return up to `most` points that are worth measuring, as `Search.offers`."""
         if self._offers is None or self._asked < most:
             self._asked = most
-            self._offers = self.search.offers(self.known.records, most, self._left_out)
+            self._offers = self.search.offers(self.known.records, most, self._left_out | self._under_way)
         return self._offers[:most]
 
     def leave_out(self, points: Iterable[Point]) -> None:
         """Offer these no more: they have no loops of their own, no code, or a run does not come to them."""
         self._left_out.update(map(key_of, points))
+        self._offers = None
+
+    def begin(self, points: Iterable[Point]) -> None:
+        """Offer these no more until they are measured."""
+        self._under_way.update(map(key_of, points))
+        self._offers = None
+
+    def end(self, points: Iterable[Point]) -> None:
+        """Offer those of these again that were not measured."""
+        self._under_way.difference_update(map(key_of, points))
         self._offers = None
 
     def keep(self, records: Iterable[Record]) -> None:

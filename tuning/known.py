@@ -73,13 +73,13 @@ class Knowledge:
     store: RecordStore | None
 
     @staticmethod
-    def of(store: RecordStore | None, compiler: KernelCompiler) -> Knowledge:
-        """Return what `store` knows of kernels of `compiler`, run here."""
+    def of(store: RecordStore | None, compiler: KernelCompiler, cpu: str = "") -> Knowledge:
+        """Return what `store` knows of kernels of `compiler`, run here, or where the CPU is of another kind."""
         try:
-            return Knowledge(compiler, environment_of(compiler), store)
+            return Knowledge(compiler, environment_of(compiler, cpu), store)
         except OSError as error:  # nobody can say what kernels are made by
             _log.info("measurements are neither kept nor looked for: %s", error)
-            return Knowledge(compiler, _environment(compiler, {}), None)
+            return Knowledge(compiler, _environment(compiler, {}, cpu), None)
 
     def kernels(self, funcs: Mapping[str, tirx.PrimFunc]) -> dict[str, KnownKernel]:
         """Return those of `funcs` that a template takes and whose extents are all known, with what is known of each."""
@@ -125,17 +125,17 @@ class Knowledge:
             return None
 
 
-def environment_of(compiler: KernelCompiler) -> Environment:
-    """Return where and by what kernels of `compiler` run here.
+def environment_of(compiler: KernelCompiler, cpu: str = "") -> Environment:
+    """Return where and by what kernels of `compiler` run: here, or on the kind of CPU that `cpu_model` calls `cpu`.
 
     Raises:
         OSError: Nobody can say by what.
     """
-    return _environment(compiler, kernel_versions())
+    return _environment(compiler, kernel_versions(), cpu)
 
 
-def _environment(compiler: KernelCompiler, versions: Mapping[str, str]) -> Environment:
-    return Environment(str(compiler.target), cpu_model(), compiler.threads, versions)
+def _environment(compiler: KernelCompiler, versions: Mapping[str, str], cpu: str) -> Environment:
+    return Environment(str(compiler.target), cpu or cpu_model(), compiler.threads, versions)
 
 
 def choices_of(func: tirx.PrimFunc, compiler: KernelCompiler) -> Choices | None:

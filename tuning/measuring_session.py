@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,19 @@ from typing import IO, Protocol
 
 from fusion.process_groups import kill_group
 from tuning.decide import Decision
-from tuning.messages import Answer, Comparing, MeasuredNetwork, Question, Trial, Trying, read_answer, write_question
+from tuning.experiment import Experiment
+from tuning.messages import (
+    Answer,
+    Comparing,
+    Failed,
+    Lost,
+    MeasuredNetwork,
+    Question,
+    Trial,
+    Trying,
+    read_answer,
+    write_question,
+)
 
 _PATIENCE_S = 30.0
 """Without an answer while candidates run for the first time, the longest of which take seconds with bad loops; beside
@@ -49,6 +62,7 @@ class Results:
         crashed: Candidates that failed: they ended the worker, it did not come back from them, or they raised.
         failure: Why there are no decisions.
         ended: Whether the process has ended, or did not come back, for whatever reason.
+        lost: Why the server that was to measure is gone, which says nothing of the candidates.
     """
 
     decisions: list[Decision] = field(default_factory=list)
@@ -57,16 +71,29 @@ class Results:
     crashed: list[Trial] = field(default_factory=list)
     failure: str = ""
     ended: bool = False
+    lost: str = ""
+
+
+class ExperimentRunner(Protocol):
+    """What measures networks, here or elsewhere."""
+
+    def run(self, experiment: Experiment) -> Results:
+        """Return the results of `experiment`."""
+        ...
 
 
 class MeasuringSession:
     """Runs experiments in one process, which is started anew after a crash."""
 
-    def __init__(self, folder: Path, command: str = _COMMAND) -> None:
+    def __init__(
+        self, folder: Path, command: str = _COMMAND, arguments: Sequence[str] = (), patience: float = _PATIENCE_S
+    ) -> None:
         """`folder` is for files, and is where the process runs; `command` is Python code that answers as
-        `tuning.worker` does."""
+        `tuning.worker` does, given `arguments`, and not later than after so many seconds of `patience`."""
         self._folder = folder
         self._command = command
+        self._arguments = arguments
+        self._patience = patience
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -83,7 +110,7 @@ class MeasuringSession:
         path = self._folder / "experiment.json"
         experiment.write(path)
         results = Results()
-        while not results.decisions and not results.failure:
+        while not (results.decisions or results.failure or results.lost):
             self._try(experiment, path, results)
             if len(results.crashed) > _MOST_CRASHES:
                 results.failure = "too many candidates crash"
@@ -94,20 +121,27 @@ class MeasuringSession:
         trying: Trial | None = None
         try:
             self._ask(Question(str(path), tuple(results.crashed)))
-            patience = _PATIENCE_S + experiment.seconds
+            patience = self._patience + experiment.seconds
             while isinstance(answer := self._answer(patience), Trying | Comparing):
                 trying = answer.trial if isinstance(answer, Trying) else trying
-                patience = _PATIENCE_S + (0.0 if isinstance(answer, Trying) else experiment.seconds)
+                patience = self._patience + (0.0 if isinstance(answer, Trying) else experiment.seconds)
             if isinstance(answer, MeasuredNetwork):
                 results.decisions = list(answer.decisions)
                 results.before, results.after = answer.before, answer.after
-            else:
+            elif isinstance(answer, Failed):
                 _blame(trying, results, answer.why)
+            elif isinstance(answer, Lost):
+                results.lost = answer.why
+            else:
+                raise ValueError(f"{answer} is no answer")
         except (OSError, queue.Empty, EOFError, ValueError) as error:
             self._end()
             results.ended = True
-            why = f"the process that measures ended: {type(error).__name__} {error}".strip()
-            _blame(trying, results, why)
+            self._note_end(trying, results, f"the process that measures ended: {type(error).__name__} {error}".strip())
+
+    def _note_end(self, trying: Trial | None, results: Results, why: str) -> None:
+        """Note in `results` what the end of the process says."""
+        _blame(trying, results, why)
 
     def _ask(self, question: Question) -> None:
         if self._process is None:
@@ -133,7 +167,7 @@ class MeasuringSession:
     def _start(self) -> None:
         here = [os.path.abspath(entry) for entry in sys.path]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", self._command], cwd=self._folder, text=True,
+            [sys.executable, "-c", self._command, *self._arguments], cwd=self._folder, text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(here)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip

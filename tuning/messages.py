@@ -9,6 +9,10 @@ from typing import Any
 from tuning.decide import CandidateTimes, Decision
 
 
+class ServerLostError(Exception):
+    """Says why the server that measures is gone."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A candidate of a kernel, both by their numbers in the experiment."""
@@ -63,7 +67,36 @@ class Failed:
     why: str
 
 
-Answer = Trying | Comparing | MeasuredNetwork | Failed
+@dataclass(frozen=True)
+class Lost:
+    """Says why the server that measured does so no more, or that there is none."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """Says which server measures, and what its machine is.
+
+    Attributes:
+        address: Of the server.
+        model: What kind of CPU it has, as `fusion.cpus.cpu_model` tells it.
+        flags: Its `/proc/cpuinfo`.
+        threads: That kernels take there if nobody says.
+        cpu, triple: LLVM's names of its CPU and system; "" where it has no compiler.
+        features: LLVM's features of its CPU, as `ffi.ToJSONGraphString` writes a map.
+    """
+
+    address: str
+    model: str
+    flags: str
+    threads: int
+    cpu: str
+    triple: str
+    features: str
+
+
+Answer = Trying | Comparing | MeasuredNetwork | Failed | Lost | ServerFacts
 
 
 def write_question(question: Question) -> str:
@@ -89,8 +122,10 @@ def read_answer(line: str) -> Answer:
         return Trying(Trial(**fields["trial"]))
     if fields["kind"] == Comparing.__name__:
         return Comparing()
-    if fields["kind"] == Failed.__name__:
-        return Failed(fields["why"])
+    if fields["kind"] in (Failed.__name__, Lost.__name__):
+        return (Failed if fields["kind"] == Failed.__name__ else Lost)(fields["why"])
+    if fields.pop("kind") == ServerFacts.__name__:
+        return ServerFacts(**fields)
     decisions = tuple(_decision(**decision) for decision in fields["decisions"])
     return MeasuredNetwork(decisions, fields["before"], fields["after"])
 

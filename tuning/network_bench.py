@@ -11,7 +11,7 @@ from backends.tensorir.stages import dtype_of, shape_of
 from tuning.build import Named, build_library
 from tuning.candidates import Candidate, KernelCandidates
 from tuning.experiment import Experiment, LibraryCall, Step, StepCondition
-from tuning.measuring_session import MeasuringSession, Results
+from tuning.measuring_session import ExperimentRunner, Results
 from tuning.network import Memory, Network
 from tuning.toolchain import Toolchain
 
@@ -33,7 +33,7 @@ class NetworkBench:
     kernels: Mapping[str, KernelCandidates]
     network: Network
     toolchain: Toolchain
-    session: MeasuringSession
+    session: ExperimentRunner
     folder: Path
     threads: int
     _memory: Memory = field(init=False)
@@ -44,10 +44,10 @@ class NetworkBench:
         self._memory = Memory(self.network)
         self.folder.mkdir(exist_ok=True)
 
-    def build_bases(self) -> bool:
-        """Build what every kernel is compared with; returns whether all of it can be."""
+    def build_bases(self, over: Callable[[], bool]) -> bool:
+        """Build what every kernel is compared with, until it is `over`; returns whether all of it is there."""
         bases = [some.base for some in self.kernels.values()]
-        return len(self.build(bases, lambda: False)) == len(bases)
+        return len(self.build(bases, over)) == len(bases)
 
     def build(self, candidates: Iterable[Candidate], over: Callable[[], bool]) -> set[str]:
         """Build candidates, those first that come first, until it is `over`; returns the symbols of those that are.
@@ -65,19 +65,19 @@ class NetworkBench:
         self._home.update(dict.fromkeys(built, path))
         return {symbol for symbol in symbols if symbol in self._home}
 
-    def measure(self, candidates: Mapping[str, Sequence[Candidate]], seconds: float) -> Results:
-        """Return what `candidates` take, some of each kernel, all of which are built."""
-        return self._run(candidates, {name: place for place, name in enumerate(candidates)}, seconds)
+    def experiment(self, candidates: Mapping[str, Sequence[Candidate]]) -> Experiment:
+        """Return what tells what `candidates` take, some of each kernel, all of which are built; it has no time yet."""
+        return self._experiment(candidates, {name: place for place, name in enumerate(candidates)}, 0.0)
 
     def compare(self, candidates: Mapping[str, Sequence[Candidate]], seconds: float) -> Results:
         """Return what the network takes with the first candidates, two of each kernel, and with the second ones, as if
         it were one kernel."""
-        return self._run(candidates, dict.fromkeys(candidates, 0), seconds)
+        return self.session.run(self._experiment(candidates, dict.fromkeys(candidates, 0), seconds))
 
-    def _run(
+    def _experiment(
         self, candidates: Mapping[str, Sequence[Candidate]], places: Mapping[str, int], seconds: float
-    ) -> Results:
-        """Return what candidates take; which kernel of the experiment each is, `places` says."""
+    ) -> Experiment:
+        """Return what measures candidates; which kernel of the experiment each is, `places` says."""
         steps = tuple(
             Step(
                 places[call.kernel],
@@ -91,16 +91,14 @@ class NetworkBench:
             self._memory.write(data)
             self._written = self._memory.size
         homes = dict.fromkeys(self._home[each.symbol] for some in candidates.values() for each in some)
-        return self.session.run(
-            Experiment(
-                libraries=tuple(map(str, homes)),
-                data=str(data),
-                storages=tuple(self._memory.storages),
-                tensors=tuple(self._memory.tensors),
-                steps=steps,
-                threads=self.threads,
-                seconds=seconds,
-            )
+        return Experiment(
+            libraries=tuple(map(str, homes)),
+            data=str(data),
+            storages=tuple(self._memory.storages),
+            tensors=tuple(self._memory.tensors),
+            steps=steps,
+            threads=self.threads,
+            seconds=seconds,
         )
 
 

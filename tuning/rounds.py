@@ -7,7 +7,7 @@ the machine's speed falls on one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 SCREENING = 5
@@ -27,10 +27,11 @@ _CHECKS = 12
 """Runs of the network as it is, and as it is to be."""
 _UNKNOWN = float("inf")
 
-RunStep = Callable[[int, int], float]
-"""(step, candidate) -> seconds."""
 Choice = list[int]
-"""The number of one candidate for each kernel."""
+"""The number of one candidate for each kernel, or for each step."""
+RunTurns = Callable[[Sequence[Choice]], Iterable[Sequence[float]]]
+"""Runs the network with each of some choices for its steps, and yields the seconds of these; fewer runs where the time
+is over."""
 
 
 @dataclass
@@ -54,14 +55,14 @@ class Rounds:
 
     Attributes:
         kernels: The kernel of each step.
-        run: Runs a step.
+        run: Runs them.
         over: Whether the time for it all is over; what is not finished then is left out.
         evenly: Runs of each candidate, where all are to be known as well as each other and none wins; 0 where the best
             of them run again.
     """
 
     kernels: Sequence[int]
-    run: RunStep
+    run: RunTurns
     over: Callable[[], bool]
     evenly: int = 0
 
@@ -93,12 +94,10 @@ class Rounds:
         """Return the seconds of the network with two choices, each of its steps `time_of` several runs; infinite ones
         where there is no time."""
         both: list[list[list[float]]] = [[[] for _ in self.kernels] for _ in range(2)]
-        for _ in range(_CHECKS):
-            if self.over():
-                break
-            for seconds, choice in zip(both, (before, after), strict=True):
-                for step, kernel in enumerate(self.kernels):
-                    seconds[step].append(self.run(step, choice[kernel]))
+        turns = [[choice[kernel] for kernel in self.kernels] for choice in (before, after)]
+        for turn, seconds in enumerate(self.run(turns * _CHECKS)):
+            for step, took in enumerate(seconds):
+                both[turn % 2][step].append(took)
         without, with_choice = (sum(map(time_of, seconds)) for seconds in both)
         return without, with_choice
 
@@ -111,20 +110,26 @@ class Rounds:
         one: a kernel is faster or slower with what comes before it on another thread.
         """
         took: list[dict[int, list[float]]] = [{each: [] for each in candidates[kernel]} for kernel in self.kernels]
-        order = list(dict.fromkeys(self.kernels))
+        order = {kernel: place for place, kernel in enumerate(dict.fromkeys(self.kernels))}
         cycle = max(map(len, candidates), default=0) * (1 if crowded else 3)
-        for turn in range(runs * cycle):
-            if self.over():
-                break
-            for step, kernel in enumerate(self.kernels):
-                some = candidates[kernel]
-                # Neighbours have their turns one after the other.
-                place = (turn + order.index(kernel) * (1 + _FINALISTS)) % cycle
-                if crowded:
-                    place %= len(some)
-                seconds = self.run(step, some[place] if place < len(some) else usual[kernel])
-                if place < len(some):
-                    took[step][some[place]].append(seconds)
+
+        def measured(turn: int, kernel: int) -> int | None:
+            some = candidates[kernel]
+            # Neighbours have their turns one after the other.
+            place = (turn + order[kernel] * (1 + _FINALISTS)) % cycle
+            if crowded:
+                place %= len(some)
+            return some[place] if place < len(some) else None
+
+        turns = [[measured(turn, kernel) for kernel in self.kernels] for turn in range(runs * cycle)]
+        choices = [
+            [usual[kernel] if each is None else each for kernel, each in zip(self.kernels, turn, strict=True)]
+            for turn in turns
+        ]
+        for turn, seconds in zip(turns, self.run(choices), strict=False):
+            for found, each, taken in zip(took, turn, seconds, strict=True):
+                if each is not None:
+                    found[each].append(taken)
         return self._by_kernel(took, candidates)
 
     def _by_kernel(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from fusion.cpu_load import BUSY, QuietWait, watch
+from fusion.deadline import Deadline
 from tuning.budget import Allotment, allot, expected_gain
 from tuning.candidates import Candidate, Schedule
 from tuning.canonical import canonical
 from tuning.decide import Decision
+from tuning.experiment import Experiment
 from tuning.job_log import JobRound, KernelTimes, MeasuredPoint, RoundTimes
 from tuning.kernel_search import KernelSearch
 from tuning.limits import Limits
@@ -55,6 +57,26 @@ class _Built:
     writing_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class PreparedRound:
+    """Points that are to be measured together, and have code.
+
+    Attributes:
+        made: The points.
+        candidates: What is measured of each kernel.
+        experiment: That does so; None where there is nothing to measure.
+        choosing_s, building_s: Seconds that went into it.
+        others: CPUs that other processes used meanwhile.
+    """
+
+    made: _Built
+    candidates: Mapping[str, Sequence[Candidate]]
+    experiment: Experiment | None
+    choosing_s: float
+    building_s: float
+    others: float
+
+
 @dataclass
 class TunedNetwork:
     """A network with the searches for its kernels, which other networks may share.
@@ -91,15 +113,12 @@ class TunedNetwork:
         """Return by which share it is expected to get faster in a round."""
         return expected_gain(self.offers(), self.shares)
 
-    def round(
-        self, until: float, check: Callable[[], None], quiet: QuietWait | None
-    ) -> tuple[JobRound, list[Record]]:
-        """Build and measure the points that are worth most, and tell the searches; return what came of it.
+    def prepare(self, until: Deadline, check: Callable[[], None]) -> PreparedRound:
+        """Build the points that are worth most, which are offered no more until `finish`.
 
         Args:
-            until: When the job ends, of `time.perf_counter`.
+            until: When the job ends.
             check: Is called often, and may end it by raising.
-            quiet: Waits, before something is measured, where others were using the machine while code was made.
         """
         began = time.perf_counter()
         allotted = allot(self.offers(), self.shares, self.limits.together)
@@ -107,37 +126,77 @@ class TunedNetwork:
         chosen = time.perf_counter()
         with watch() as load:
             made = self._build(allotted, bests, until, check)
-        asked = made.asked
         check()
-        built = time.perf_counter()
-        is_busy = quiet is not None and bool(asked) and load.others >= BUSY and quiet.wait()
+        for name, some in made.asked.items():
+            self.searches[name].begin(each.offer.point for each in some)
+        choosing = chosen - began + made.writing_s
+        candidates = self._candidates(made.asked, bests)
+        experiment = self.bench.experiment(candidates) if made.asked else None
+        building = time.perf_counter() - began - choosing
+        return PreparedRound(
+            made=made, candidates=candidates, experiment=experiment, choosing_s=choosing, building_s=building,
+            others=load.others,
+        )  # fmt: skip
+
+    def measure(self, prepared: PreparedRound, until: Deadline) -> Results:
+        """Return what the points of a round take, measured until a point in time."""
+        if prepared.experiment is None or self.failure:
+            return Results()
+        return self.bench.session.run(replace(prepared.experiment, seconds=max(0.0, until.left)))
+
+    def finish(self, prepared: PreparedRound, results: Results) -> list[Record]:
+        """Tell the searches what was measured; returns the records."""
+        records = self._learn(prepared.candidates, results, prepared.made.is_late) if prepared.made.asked else []
+        for name, some in prepared.made.asked.items():
+            self.searches[name].end(each.offer.point for each in some)
+        return records
+
+    def leave_out(self, prepared: PreparedRound) -> None:
+        """Offer the points of a round no more."""
+        for name, some in prepared.made.asked.items():
+            self.searches[name].leave_out(each.offer.point for each in some)
+
+    def round(
+        self, until: Deadline, check: Callable[[], None], quiet: QuietWait | None
+    ) -> tuple[JobRound, list[Record]]:
+        """Build and measure the points that are worth most, and tell the searches; return what came of it.
+
+        Args:
+            until: When the job ends.
+            check: Is called often, and may end it by raising.
+            quiet: Waits, before something is measured, where others were using the machine while code was made.
+        """
+        prepared = self.prepare(until, check)
+        started = time.perf_counter()
+        is_busy = quiet is not None and prepared.experiment is not None and prepared.others >= BUSY and quiet.wait()
         waited = time.perf_counter()
-        results, records = Results(), list[Record]()
-        candidates = self._candidates(asked, bests)
-        if asked and not self.failure:
-            results = self.bench.measure(candidates, max(0.0, until - time.perf_counter()))
-            records = self._learn(candidates, results, made.is_late)
-        ended = time.perf_counter()
-        done = JobRound(
+        results = self.measure(prepared, until)
+        records = self.finish(prepared, results)
+        measuring = time.perf_counter() - waited
+        done = self.told(prepared, results, records, measuring=measuring, waiting=waited - started, is_busy=is_busy)
+        return done, records
+
+    def told(
+        self, prepared: PreparedRound, results: Results, records: Sequence[Record], *, measuring: float,
+        waiting: float = 0.0, is_busy: bool = False,
+    ) -> JobRound:  # fmt: skip
+        """Return what a round was, which has ended now: what came of its points, and the seconds that it took."""
+        return JobRound(
             network=self.name,
             before=results.before if isfinite(results.before) else 0.0,
             after=results.after if isfinite(results.after) else 0.0,
-            points=tuple(self._points(asked, records)),
+            points=tuple(self._points(prepared.made.asked, records)),
             kernels={
                 name: KernelTimes(each.seconds, each.default_s)
-                for (name, some), each in zip(candidates.items(), results.decisions, strict=False)
+                for (name, some), each in zip(prepared.candidates.items(), results.decisions, strict=False)
                 if len(some) > 1 and each.times
             },
             times=RoundTimes(
-                choosing=chosen - began + made.writing_s,
-                building=built - chosen - made.writing_s,
-                waiting=waited - built,
-                measuring=ended - waited,
+                choosing=prepared.choosing_s, building=prepared.building_s, waiting=waiting, measuring=measuring
             ),
-            ended=ended,
+            ended=time.perf_counter(),
             is_busy=is_busy,
         )
-        return done, records
 
     def task(self, environment: Environment) -> TuningTask | None:
         """Return the question what the network takes with the best points of its kernels; None where nobody can say
@@ -158,7 +217,9 @@ class TunedNetwork:
         bests = self._bests()
         bases = {name: kernel.base for name, kernel in self.bench.kernels.items()}
         wanted = [*bases.values(), *bests.values()]
-        if self.failure or len(self.bench.build(wanted, lambda: False)) < len({each.symbol for each in wanted}):
+        until = Deadline.after(seconds)
+        built = set() if self.failure else self.bench.build(wanted, lambda: until.left < 0)
+        if not built or len(built) < len({each.symbol for each in wanted}):
             return None
         candidates = {name: (base, bests.get(name, base)) for name, base in bases.items()}
         results = self.bench.compare(candidates, seconds)
@@ -178,11 +239,11 @@ class TunedNetwork:
         left = min(PER_ROUND, self.limits.points - search.tried)
         return search.offers(left) if left > 0 else ()
 
-    def _ask(self, allotted: Allotment, until: float, check: Callable[[], None]) -> Iterator[_Asked]:
+    def _ask(self, allotted: Allotment, until: Deadline, check: Callable[[], None]) -> Iterator[_Asked]:
         """Yield what was allotted as its loops are written, of kernels with most time first; what has none is offered
         no more."""
         for name in sorted(allotted, key=lambda name: -self.shares.get(name, 0.0)):
-            for offer in allotted[name] if time.perf_counter() < until else ():
+            for offer in allotted[name] if until.left > 0 else ():
                 candidate = self.bench.kernels[name].at(offer.point, self.schedule)
                 check()
                 if candidate is None:
@@ -196,32 +257,33 @@ class TunedNetwork:
         return None if point is None else self.bench.kernels[name].at(point, self.schedule)
 
     def _build(
-        self, allotted: Allotment, bests: dict[str, Candidate], until: float, check: Callable[[], None]
+        self, allotted: Allotment, bests: dict[str, Candidate], until: Deadline, check: Callable[[], None]
     ) -> _Built:
         """Build `bests` and what was allotted; what has no code leaves `bests`, and is not in what is returned.
 
         Args:
-            until: When the job ends: code is made for a part of the time up to then.
+            until: When the job ends: code of candidates is made for a part of the time up to then.
         """
         made = _Built()
         if not allotted:
             return made
-        self._is_built = self._is_built or self.bench.build_bases()
+        self._is_built = self._is_built or self.bench.build_bases(lambda: until.left < 0)
         if not self._is_built:
-            self.failure = "the candidates cannot be built"
+            made.is_late = until.left < 0
+            self.failure = "" if made.is_late else "the candidates cannot be built"
             return made
-        began = time.perf_counter()
-        left = until - began
+        began, left = time.perf_counter(), until.left
+        written, ends = Deadline.after(_EMITTING * left), Deadline.after(_BUILDING * left)
 
         def candidates() -> Iterator[Candidate]:
             yield from bests.values()
-            for each in self._ask(allotted, began + _EMITTING * left, check):
+            for each in self._ask(allotted, written, check):
                 made.asked.setdefault(each.kernel, []).append(each)
                 yield each.candidate
             made.writing_s = time.perf_counter() - began
 
         def over() -> bool:
-            made.is_late = made.is_late or time.perf_counter() > began + _BUILDING * left
+            made.is_late = made.is_late or ends.left < 0
             return made.is_late
 
         built = self.bench.build(candidates(), over)

@@ -7,29 +7,27 @@ last what was measured or why nothing was. It needs the runtime only, not the co
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fusion.deadline import Deadline
 from fusion.library import open_library
 from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_numpy, as_tensor, numpy_dtype, tensor_bytes
-from tuning.answering import answer_questions, say
+from tuning.answering import answer_questions, begin_answering, say
 from tuning.confine import limited_growth
-from tuning.decide import decide
 from tuning.experiment import Experiment, LibraryCall, Storage, View, read_experiment
+from tuning.measured_network import measured_network
 from tuning.messages import Comparing, MeasuredNetwork, Trial, Trying
-from tuning.rounds import Rounds
-
-_COMPARING = 0.85
-"""Share of the time that candidates are compared for; the rest is for the network with what was chosen."""
+from tuning.rounds import Choice
 
 
 def main() -> None:
     """Answer until there are no more lines."""
+    begin_answering()
     answer_questions(lambda path, skipped: _measure(read_experiment(path), skipped))
 
 
@@ -45,22 +43,14 @@ def _measure(experiment: Experiment, skipped: Collection[Trial]) -> MeasuredNetw
 def _run(experiment: Experiment, bound: Sequence[_BoundStep], candidates: Sequence[Sequence[int]]) -> MeasuredNetwork:
     taken = _try_all(bound, candidates)
     say(Comparing())
-    started = time.perf_counter()
 
-    def rounds(seconds: float) -> Rounds:
-        return Rounds(
-            [step.kernel for step in taken],
-            lambda step, candidate: taken[step].timed(candidate),
-            lambda: time.perf_counter() > started + seconds,
-            experiment.evenly,
-        )
+    def run(turns: Sequence[Choice], until: Deadline) -> Iterator[Sequence[float]]:
+        for turn in turns:
+            if until.left < 0:
+                return
+            yield [step.timed(candidate) for step, candidate in zip(taken, turn, strict=True)]
 
-    uses = Counter(step.kernel for step in taken)
-    compared = rounds(_COMPARING * experiment.seconds).compare(candidates)
-    decisions = [decide(times, uses[kernel]) for kernel, times in enumerate(compared)]
-    chosen = [decision.candidate for decision in decisions]
-    before, after = rounds(experiment.seconds).check([0] * len(candidates), chosen)
-    return MeasuredNetwork(tuple(decisions), before, after)
+    return measured_network(experiment, [step.kernel for step in taken], run, candidates)
 
 
 @dataclass(frozen=True)

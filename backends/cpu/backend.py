@@ -17,7 +17,8 @@ from backends.cpu import limits
 from backends.cpu.costs import ANCHORED_RUN_BYTES, CALL_BYTES, CLOCK_GHZ, LAUNCH_BYTES, RUN_BYTES
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
-from backends.cpu.target import architecture_of, features_of, foreign, resolve_target
+from backends.cpu.target import architecture_of, foreign, resolve_target
+from backends.host_features import features_of
 from backends.machine_limits import MachineLimits
 from backends.memory_costs import MemoryCosts
 from fusion.first_imports import importing

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm.target import codegen
 
+from backends.host_features import hidden_features
 from fusion.errors import TargetError
 
 
@@ -23,22 +24,13 @@ def resolve_target(fields: Mapping[str, object]) -> tvm.target.Target:
     if not known.get("mcpu") and known.get("mtriple") in (None, "", host_triple()):
         known["mcpu"] = host_cpu()
         given = known.get("mattr")
-        known["mattr"] = [*_hidden_features(host_cpu()), *(given if isinstance(given, Sequence) else ())]
+        here = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
+        known["mattr"] = [*hidden_features(host_cpu(), here), *(given if isinstance(given, Sequence) else ())]
     _check_names(str(known.get("mtriple") or ""), str(known.get("mcpu") or ""))
     try:
         return tvm.target.Target({key: value for key, value in known.items() if key not in ("tag", "keys")})
     except Exception as error:
         raise TargetError(f"TVM does not accept the target {known!r}", why=str(error).splitlines()[-1]) from error
-
-
-def _hidden_features(cpu: str) -> list[str]:
-    """Return what CPUs of this machine's name have and this one hides, as attributes of a target.
-
-    Hypervisors mask features, AMX most of all, and LLVM tells a CPU by its model alone.
-    """
-    here = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
-    implied = features_of(tvm.target.Target({"kind": "llvm", "mcpu": cpu}))
-    return [f"-{name}" for name in sorted(implied) if not here.get(name, True)]
 
 
 def _check_names(triple: str, cpu: str) -> None:
@@ -61,20 +53,6 @@ def _check_names(triple: str, cpu: str) -> None:
             f"LLVM knows no CPU {cpu!r} of {triple or host_triple()}",
             hint=f"{'did you mean ' + ', '.join(near) + '? ' if near else ''}leave -mcpu out for this machine",
         )
-
-
-def features_of(target: tvm.target.Target) -> frozenset[str]:
-    """Return LLVM's names of the features that code for `target` may use.
-
-    Raises:
-        TargetError: LLVM does not accept the target.
-    """
-    try:
-        with target:
-            found = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
-    except Exception as error:  # LLVM checks some options only now
-        raise TargetError("LLVM does not accept the target", why=str(error).splitlines()[-1][:300]) from error
-    return frozenset(str(name) for name in found)
 
 
 def architecture_of(target: tvm.target.Target) -> str:

@@ -16,7 +16,10 @@ KEY = "board"
 _CODE = """
 import sys
 from tvm.rpc.server import PopenRPCServerState
-PopenRPCServerState("127.0.0.1", int(sys.argv[1]), int(sys.argv[1]) + 1, key=sys.argv[2], silent=True)
+tracker = ("127.0.0.1", int(sys.argv[3])) if int(sys.argv[3]) else None
+PopenRPCServerState(
+    "127.0.0.1", int(sys.argv[1]), int(sys.argv[1]) + 1, key=sys.argv[2], silent=True, tracker_addr=tracker
+)
 print("ready", flush=True)
 """
 _START_S = 120.0
@@ -30,21 +33,28 @@ class RpcServerProcess:
     """
 
     def __init__(
-        self, *, port: int = 0, before: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        self,
+        *,
+        port: int = 0,
+        before: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        tracker: int = 0,
     ) -> None:
         """Start it on `port` of the loopback device, or on a free one.
 
         Args:
+            tracker: The port of a tracker there that is to know it; 0 for none.
             before: What its command begins with.
             environment: Its variables; None for those of this process.
         """
         self.port = port or free_port()
         self.target = f"rpc://127.0.0.1:{self.port}/{KEY}"
         self._process = subprocess.Popen(
-            [*before, sys.executable, "-c", _CODE, str(self.port), KEY],
+            [*before, sys.executable, "-c", _CODE, str(self.port), KEY, str(tracker)],
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if tracker else None,  # a line for each file that is read
             env=environment,
         )
 

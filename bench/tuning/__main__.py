@@ -1,6 +1,6 @@
 """`python -m bench.tuning`: what the cost tables lose against the best points of kernels, and what a learned model
 does; with `--search`, what the best of few measured points loses, by the order in which they are chosen; with
-`--robust`, what tuning has to survive."""
+`--robust`, what tuning has to survive; with `--servers`, what servers of TVM RPC measure in a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from backends.machine_limits import MachineLimits
 from bench import command
 from bench.machine import measure_machine
-from bench.tuning import replay_report, report, robust
+from bench.tuning import replay_report, report, robust, served
 from bench.tuning.measure import measured
 from bench.tuning.regret import by_machine_models, by_models, judged
 from bench.tuning.thin import with_whole_space
@@ -31,6 +31,8 @@ def main() -> int:
     options = _parser().parse_args()
     if options.robust:
         return _robust(options)
+    if options.servers:
+        return _served(options)
     ctx = context.resolve(options.target, threads=options.threads)
     machine = measure_machine(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -54,6 +56,12 @@ def _robust(options: argparse.Namespace) -> int:
     return int(not all(each.holds for each in found))
 
 
+def _served(options: argparse.Namespace) -> int:
+    found = served.rates()
+    command.write(options.out, "servers", served.report(found), json.dumps([asdict(each) for each in found], indent=1))
+    return 0
+
+
 def _search(options: argparse.Namespace, ctx: Context, machine: MachineLimits) -> int:
     drawn = drawn_kernels(draw_workloads(options.seed, options.count), ctx, _ALL)
     kernels = [with_whole_space(kernel, options.points) for kernel in drawn]
@@ -72,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         "--search", action="store_true", help="whole spaces, thinned to so many points; what was measured is replayed"
     )
     parser.add_argument("--robust", action="store_true", help="kill writers, tune bad candidates, compare code")
+    parser.add_argument("--servers", action="store_true", help="measure on one and on two servers of TVM RPC here")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--target", default="llvm", help='"llvm -mcpu=haswell" runs the code of another CPU here')
     parser.add_argument(

@@ -12,7 +12,7 @@ from fusion.cli.options import add_database, add_json, add_shapes, add_verb, par
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
-from fusion.options import check_threads, read_budget
+from fusion.options import check_threads, read_budget, read_tracker
 
 if TYPE_CHECKING:
     from fusion.machine_tuning.tune import MachineTuning
@@ -29,7 +29,10 @@ def add_parser(verbs: Any) -> None:
         verbs, "tune", "MODEL... | --machine ", "search for the fastest loops of models, by measuring them",
         "Measure points of all kernels of models in these, and keep what they take: `fusion compile MODEL --db FILE` "
         "takes the best. With --machine, measure kernels of drawn operators, and keep a model by which compilations "
-        "choose loops. Ctrl-C keeps what was measured, and the next run goes on there.",
+        "choose loops. With --rpc and --key, measure on all servers of a TVM RPC tracker, each kind of CPU for itself, "
+        "while points are built here. What was measured is kept after each round: Ctrl-C, SIGKILL or the loss of all "
+        "servers costs no more than the round under way, and the next run goes on there. Several processes may write "
+        "to a database, and a damaged line of it costs itself only.",
     )  # fmt: skip
     parser.add_argument("models", nargs="*", type=user_path, metavar="MODEL", help="ONNX file or Relay text")
     parser.add_argument("--machine", action="store_true", help="learn about this machine instead")
@@ -37,6 +40,8 @@ def add_parser(verbs: Any) -> None:
     add_shapes(parser)
     parser.add_argument("--target", metavar="T", default="llvm", help='"llvm" (this machine, default)')
     parser.add_argument("--threads", type=int, metavar="N", help="of the kernels; all allowed CPUs by default")
+    parser.add_argument("--rpc", metavar="HOST:PORT", help="tracker of TVM RPC, on whose servers points are measured")
+    parser.add_argument("--key", metavar="K", help="of these servers")
     parser.add_argument("--precision", metavar="P", help="fp32 (default), bf16, bf16-or-fp32 or tf32")
     parser.add_argument("--report", type=user_path, metavar="FILE", help="write a page of what was measured (HTML)")
     add_database(parser, "database; by default that of the cache folder. The model of the machine lies beside it")
@@ -50,7 +55,7 @@ def tune(options: argparse.Namespace) -> int:
     read_budget(options.budget)
     if not options.machine:
         return _tune_models(options)
-    for name in ("models", "shape", "report", "precision"):
+    for name in ("models", "shape", "report", "precision", "rpc", "key"):
         if getattr(options, name):
             raise OptionError(f"{name} has no use with --machine", why="that measures drawn operators, not models")
     return _tune_machine(options)
@@ -60,6 +65,7 @@ def _tune_models(options: argparse.Namespace) -> int:
     if not options.models:
         raise OptionError("nothing to tune is named", hint="write: fusion tune MODEL..., or fusion tune --machine")
     shapes = parse_shapes(options.shape)
+    read_tracker(options.rpc, options.key)
     from fusion import tune as tune_models
 
     said = ""
@@ -71,7 +77,8 @@ def _tune_models(options: argparse.Namespace) -> int:
     with progress("tuning", lambda: said):
         tuning = tune_models(
             options.models, options.target, shapes=shapes or None, threads=options.threads,
-            precision=options.precision or "fp32", budget=options.budget, database=options.db, on_progress=tell,
+            precision=options.precision or "fp32", budget=options.budget, database=options.db, rpc=options.rpc,
+            key=options.key, on_progress=tell,
         )  # fmt: skip
     lines = [*tuning.lines(), *_next_steps(options, tuning)]
     if options.report:
@@ -89,9 +96,11 @@ def _next_steps(options: argparse.Namespace, tuning: Tuning) -> list[str]:
         words += [f"--{name}", str(value)] if value != usual else []
     shapes = [word for shape in options.shape for word in ("--shape", shape)]
     if tuning.interrupted:
-        return [f"to go on: fusion tune {shlex.join([*options.models, *words, *shapes])}"]
+        servers = [] if options.rpc is None else ["--rpc", options.rpc, "--key", options.key]
+        return [f"to go on: fusion tune {shlex.join([*options.models, *words, *servers, *shapes])}"]
     named = shapes if len(options.models) == 1 else []
-    return [f"to use it: {shlex.join(['fusion', 'compile', model, *words, *named])}" for model in options.models]
+    where = "" if options.rpc is None else ", on a machine like the servers"
+    return [f"to use it{where}: {shlex.join(['fusion', 'compile', model, *words, *named])}" for model in options.models]
 
 
 def _bar_of_models(tuning: Tuning) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,14 +12,22 @@ import tvm
 
 from fusion import context
 from fusion.api import compile
+from fusion.context import Context
 from fusion.errors import OptionError
-from fusion.model_tuning.networks import read_models
+from fusion.model_tuning.networks import GivenModel, read_models
 from fusion.model_tuning.run import TuningRun
+from fusion.model_tuning.served_run import ServedRun
+from fusion.model_tuning.servers import join_servers, kinds_of, names_of
 from fusion.model_tuning.tuning import TunedModel, Tuning
 from fusion.module.kernel_library import KernelLibrary
-from fusion.options import MAX, read_budget, read_named_shapes
+from fusion.module.shared_library import temporary_folder
+from fusion.options import MAX, read_budget, read_named_shapes, read_tracker
 from fusion.threads import require_threads
 from tuning.database import Database, RecordStore
+from tuning.served.tracker import Tracker
+
+_ROOM = 64 << 20
+"""Bytes of temporary files beside the weights."""
 
 
 def tune(
@@ -30,6 +39,8 @@ def tune(
     precision: str = "fp32",
     budget: str | float = "10m",
     database: Any = None,
+    rpc: str | None = None,
+    key: str | None = None,
     on_progress: Callable[[Tuning], None] = lambda tuning: None,
 ) -> Tuning:
     """Search for the fastest loops of all kernels of one model or several, measured in these models on this machine,
@@ -45,33 +56,90 @@ def tune(
         budget: What it may take: seconds, or a text such as "90s", "10m" or "1h".
         database: The path of a file, or an object with the methods of `tuning.database.RecordStore`; by default the
             user's, in the cache folder.
+        rpc, key: "host:9190", a tracker of TVM RPC, and the key of servers that it knows: points are measured on all of
+            these that are free, in place of this machine, while others are built here. The target is that of each
+            server's CPU unless one is named, and so are the threads; measurements of different CPUs are kept apart, and
+            `compile` takes those of a server on a machine like it.
         on_progress: Is called with what was done so far, after each few points.
 
     Raises:
         OptionError: An option has a value that is not allowed, there is no place for what is measured, or the target
             is not this machine.
         ResourceError: There are too few CPUs for so many threads.
+        TargetError: The tracker does not answer, it knows no server of that key that is free, or one cannot run code
+            for the target.
+        DeviceLostError: All servers were lost. What was measured is kept.
         FusionError: A model is at fault; nothing is measured then.
     """
     seconds = read_budget(budget)
     given = {} if shapes is None else read_named_shapes(shapes)
-    ctx = context.resolve(target, threads=threads, precision=precision, effort=MAX, database=database)
+    address = read_tracker(rpc, key)
+    options: dict[str, Any] = {"target": target, "threads": threads, "precision": precision}
+    mine = options if address is None else {}  # of this machine
+    ctx = context.resolve(**mine, effort=MAX, database=database)
     refusal = KernelLibrary(ctx.compiler).refusal()
     if refusal:
         raise OptionError("this machine measures no kernels", why=refusal)
-    require_threads(ctx.threads)
-    _require_store(ctx.database)
-    opened = read_models(models, given)
-    compiled = partial(compile, target=target, threads=threads, precision=precision, database=ctx.database)
-    tuned = [TunedModel(each.name, partial(compiled, each.model, shapes=dict(each.shapes))) for each in opened]
-    path = str(ctx.database.path) if isinstance(ctx.database, Database) else ""
-    state = Tuning(tuple(tuned), seconds, path)
-    TuningRun(ctx, opened, state, on_progress).run()
-    return state
+    store = _required_store(ctx.database)
+    if address is None:
+        require_threads(ctx.threads)
+    asked = _Asked(read_models(models, given), options, seconds, store, on_progress)
+    return asked.here(ctx) if address is None else asked.on_servers(Tracker(*address), str(key))
 
 
-def _require_store(store: RecordStore | None) -> None:
-    """Raise unless what is measured can be kept: who finds out later has waited for nothing."""
+@dataclass(frozen=True)
+class _Asked:
+    """A call of `tune`.
+
+    Attributes:
+        given: The models.
+        options: Of their compilation.
+        seconds: The budget.
+    """
+
+    given: Sequence[GivenModel]
+    options: Mapping[str, Any]
+    seconds: float
+    store: RecordStore
+    on_progress: Callable[[Tuning], None]
+
+    def here(self, ctx: Context) -> Tuning:
+        """Measure on this machine."""
+        state = self._state(self._models())
+        TuningRun(ctx, self.given, state, self.on_progress).run()
+        return state
+
+    def on_servers(self, tracker: Tracker, key: str) -> Tuning:
+        """Measure on the servers of a key."""
+        with temporary_folder(_ROOM) as folder:
+            joined = join_servers(tracker, key, folder)
+            try:
+                kinds = kinds_of(joined, self.options["target"], self.options["precision"], self.options["threads"])
+                state = self._state([
+                    replace(model, name=f"{model.name}{name}")
+                    for kind, name in zip(kinds, names_of(kinds), strict=True)
+                    for model in self._models(**kind.options)
+                ])  # fmt: skip
+                ServedRun(
+                    kinds=kinds, given=self.given, store=self.store, folder=folder, state=state,
+                    on_progress=self.on_progress,
+                ).run()  # fmt: skip
+            finally:
+                for session in joined:
+                    session.close()
+        return state
+
+    def _models(self, **changes: Any) -> list[TunedModel]:
+        compiled = partial(compile, **{**self.options, **changes}, database=self.store)
+        return [TunedModel(each.name, partial(compiled, each.model, shapes=dict(each.shapes))) for each in self.given]
+
+    def _state(self, models: Sequence[TunedModel]) -> Tuning:
+        path = str(self.store.path) if isinstance(self.store, Database) else ""
+        return Tuning(tuple(models), self.seconds, path)
+
+
+def _required_store(store: RecordStore | None) -> RecordStore:
+    """Return `store`, or raise unless what is measured can be kept: who finds out later has waited for nothing."""
     if store is None:
         raise OptionError("there is no place for what is measured", hint="name the file of a database")
     if isinstance(store, Database):
@@ -79,3 +147,4 @@ def _require_store(store: RecordStore | None) -> None:
             store.open()
         except (OSError, sqlite3.Error) as error:
             raise OptionError(f"the database {store.path} cannot be used", why=str(error)) from error
+    return store

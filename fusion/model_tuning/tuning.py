@@ -82,6 +82,7 @@ class Tuning:
         rounds: Of points that were measured together.
         busy: Of these, measured while others used the machine.
         interrupted: Whether the user ended it.
+        lost: Why servers that measured were lost, one text each.
         study: What is known of each kernel; None before the end.
     """
 
@@ -93,6 +94,7 @@ class Tuning:
     rounds: int = 0
     busy: int = 0
     interrupted: bool = False
+    lost: list[str] = field(default_factory=list)
     study: TuningStudy | None = field(default=None, repr=False)
 
     @property
@@ -114,7 +116,7 @@ class Tuning:
         return {
             "models": [model.as_data() for model in self.models], "budget_s": self.budget_s, "path": self.path,
             "seconds": self.seconds, "waited_s": self.waited_s, "rounds": self.rounds, "busy": self.busy,
-            "interrupted": self.interrupted, "points": self.points,
+            "interrupted": self.interrupted, "points": self.points, "lost": self.lost,
         }  # fmt: skip
 
     def lines(self) -> list[str]:
@@ -133,5 +135,7 @@ class Tuning:
                 f"{self.busy} of {self.rounds} rounds of points were measured while others used the machine: they are "
                 "less sure, and so are the times above"
             )
+        for why in self.lost:
+            yield f"a server was lost, and others went on with what it was to measure: {why}"
         if self.interrupted:
             yield "it was interrupted: all points of whole rounds are kept, and the same call goes on there"

@@ -13,6 +13,8 @@ import platform
 from collections.abc import Collection
 from pathlib import Path
 
+from fusion.control_groups import read_text
+
 _X86 = {
     "sse3": "pni", "ssse3": "ssse3", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "popcnt": "popcnt", "lzcnt": "abm",
     "bmi": "bmi1", "bmi2": "bmi2", "movbe": "movbe", "f16c": "f16c", "fma": "fma", "avx": "avx", "avx2": "avx2",
@@ -49,10 +51,11 @@ def needed_features(architecture: str, features: frozenset[str]) -> tuple[str, .
     return tuple(sorted(features.intersection(known.get(architecture, ()))))
 
 
-def missing_features(features: tuple[str, ...]) -> list[str]:
-    """Return those of `features` that this CPU lacks; none where the system does not tell what it has."""
-    here = _host_features()
-    return [name for name in features if here and name not in here]
+def missing_features(features: tuple[str, ...], here: frozenset[str] | None = None) -> list[str]:
+    """Return those of `features` that this CPU lacks, or one that has those `here`; none where the system does not tell
+    what it has."""
+    have = _host_features() if here is None else here
+    return [name for name in features if have and name not in have]
 
 
 @functools.cache
@@ -61,10 +64,12 @@ def _host_features() -> frozenset[str]:
 
 
 def _x86_features() -> frozenset[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
+    return x86_features(read_text(Path("/proc/cpuinfo")))
+
+
+def x86_features(cpuinfo: str) -> frozenset[str]:
+    """Return the features that Linux tells of an x86 CPU in `/proc/cpuinfo`."""
+    lines = cpuinfo.splitlines()
     flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split()
     return frozenset(name for name, flag in _X86.items() if flag in flags)
 

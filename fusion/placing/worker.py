@@ -18,7 +18,7 @@ from fusion.compiled_module import CompiledModule
 from fusion.load_saved import load
 from fusion.module.random_inputs import random_inputs
 from fusion.placing.experiment import ModuleExperiment, OpeningExperiment, read_experiment
-from tuning.answering import answer_questions, say
+from tuning.answering import answer_questions, begin_answering, say
 from tuning.decide import Decision, decide
 from tuning.messages import Comparing, MeasuredNetwork, Trial, Trying
 from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
@@ -33,6 +33,7 @@ Run = Callable[[], Sequence[np.ndarray]]
 
 def main() -> None:
     """Answer until there are no more lines."""
+    begin_answering()
     answer_questions(_answer)
 
 

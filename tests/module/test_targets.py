@@ -16,6 +16,7 @@ from tvm_ffi import get_global_func
 
 import fusion
 from backends.cpu import machine, target
+from backends.host_features import features_of
 from fusion import context
 from fusion.errors import SavedFileError, ShapeError, TargetError
 from fusion.module import linker
@@ -143,9 +144,9 @@ def test_features_that_a_hypervisor_hides_are_not_used(monkeypatch: pytest.Monke
     shown = next(name for name in ("fma", "fp-armv8", "d") if here.get(name, False))
     functions = {"tvm.codegen.llvm.GetHostCPUFeatures": lambda: {**here, shown: False}}
     monkeypatch.setattr(target.tvm_ffi, "get_global_func", lambda name: functions.get(name) or get_global_func(name))
-    assert shown not in target.features_of(target.resolve_target({"kind": "llvm"}))
-    assert shown in target.features_of(target.resolve_target({"kind": "llvm", "mattr": [f"+{shown}"]}))
-    assert shown in target.features_of(target.resolve_target({"kind": "llvm", "mcpu": target.host_cpu()}))
+    assert shown not in features_of(target.resolve_target({"kind": "llvm"}))
+    assert shown in features_of(target.resolve_target({"kind": "llvm", "mattr": [f"+{shown}"]}))
+    assert shown in features_of(target.resolve_target({"kind": "llvm", "mcpu": target.host_cpu()}))
 
 
 def test_systems_whose_files_fusion_cannot_link_are_refused() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 import pytest
 
 from tuning.decide import decide
-from tuning.rounds import BLOCKS, SCREENING, Rounds, Times, time_of
+from tuning.rounds import BLOCKS, SCREENING, Choice, Rounds, Times, time_of
 
 Step = tuple[int, int]
 
@@ -18,9 +18,23 @@ def never() -> bool:
     return False
 
 
+def rounds_of(
+    kernels: list[int], run: Callable[[int, int], float], over: Callable[[], bool] = never, evenly: int = 0
+) -> Rounds:
+    """Return rounds of which `run` says what a step takes with a candidate."""
+
+    def turns(some: Sequence[Choice]) -> Iterator[list[float]]:
+        for turn in some:
+            if over():
+                return
+            yield [run(step, candidate) for step, candidate in enumerate(turn)]
+
+    return Rounds(kernels, turns, over, evenly)
+
+
 def choices(kernels: list[int], candidates: list[list[int]], seconds: Mapping[Step, float]) -> list[int]:
     """Return the candidate that each kernel gets where `seconds` says what a step takes with a candidate."""
-    rounds = Rounds(kernels, lambda step, candidate: seconds[step, candidate], never)
+    rounds = rounds_of(kernels, lambda step, candidate: seconds[step, candidate])
     return [decide(times, 1).candidate for times in rounds.compare(candidates)]
 
 
@@ -51,7 +65,7 @@ def test_a_candidate_is_measured_with_the_best_of_its_neighbours() -> None:
             return 2.0 - candidate
         return {(0, 1): 0.1, (1, 1): 2.0}.get((last[0], candidate), 1.0)
 
-    rounds = Rounds([0, 1], run, never)
+    rounds = rounds_of([0, 1], run)
     assert [decide(times, 1).candidate for times in rounds.compare([[0, 1], [0, 1]])] == [1, 0]
     assert rounds.check([0, 0], [1, 0]) == (3.0, 2.0)
 
@@ -63,7 +77,7 @@ def test_candidates_take_turns() -> None:
         runs[step, candidate] += 1
         return 1.0 + candidate
 
-    Rounds([0, 1], run, never).compare([[0, 1, 2], [0, 1]])
+    rounds_of([0, 1], run).compare([[0, 1, 2], [0, 1]])
     assert runs[0, 1] == runs[0, 2] == 5, "what screening finds slower is not run again"
 
 
@@ -75,17 +89,17 @@ def test_what_cannot_win_any_more_is_not_run_again() -> None:
         runs[candidate] += 1
         return {0: 1.0, 1: 0.7, 2: 0.9, 3: 0.8 if runs[3] <= SCREENING else 1.1}[candidate]
 
-    (both,) = Rounds([0], run, never).compare([[0, 1, 2]])
+    (both,) = rounds_of([0], run).compare([[0, 1, 2]])
     assert [len(both[each].blocks) for each in range(3)] == [BLOCKS, BLOCKS, 1]
     assert decide(both, 1).candidate == 1
-    (late,) = Rounds([0], run, never).compare([[0, 3]])
+    (late,) = rounds_of([0], run).compare([[0, 3]])
     assert [len(late[each].blocks) for each in (0, 3)] == [1, 1], "nothing is left to be compared"
 
 
 @pytest.mark.parametrize("most", [0, 3, 40])
 def test_what_is_not_finished_in_time_changes_nothing(most: int) -> None:
     ticks = count()
-    rounds = Rounds([0], lambda step, candidate: 2.0 - candidate, lambda: next(ticks) >= most)
+    rounds = rounds_of([0], lambda step, candidate: 2.0 - candidate, lambda: next(ticks) >= most)
     (times,) = rounds.compare([[0, 1]])
     assert decide(times, 1).candidate == 0
 
@@ -99,7 +113,7 @@ def test_a_kernel_has_times_once_all_its_candidates_ran(late: int) -> None:
 
 
 def test_without_time_the_network_is_not_known() -> None:
-    assert Rounds([0], lambda step, candidate: 1.0, lambda: True).check([0], [1]) == (float("inf"), float("inf"))
+    assert rounds_of([0], lambda step, candidate: 1.0, lambda: True).check([0], [1]) == (float("inf"), float("inf"))
 
 
 def test_where_all_are_to_be_known_alike_the_best_runs_no_oftener() -> None:
@@ -109,7 +123,7 @@ def test_where_all_are_to_be_known_alike_the_best_runs_no_oftener() -> None:
         runs[candidate] += 1
         return 1.0 - candidate / 4
 
-    (times,) = Rounds([0], run, never, evenly=7).compare([[0, 1, 2]])
+    (times,) = rounds_of([0], run, evenly=7).compare([[0, 1, 2]])
     assert runs == {0: 7, 1: 7, 2: 7}
     assert [(found.seconds, found.default_s, found.runs) for found in decide(times, 1).times] == [
         (1.0, 1.0, 7), (0.75, 1.0, 7), (0.5, 1.0, 7)

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from tests.module import small_models
 from tests.passes.modules import module
 from tests.tuning.test_balanced import apart, times_of
 from tuning import measuring_session, network_bench, tuned_network
+from tuning.build import Named
 from tuning.database import Database
 from tuning.decide import CandidateTimes, Decision
 from tuning.experiment import Experiment
@@ -163,6 +165,23 @@ def test_without_time_nothing_is_measured(tmp_path: Path, experiments: list[Expe
     tuning = fusion.tune(model(), threads=2, budget=0, database=tmp_path / "records")
     assert (experiments, tuning.points) == ([], 0)
     assert "what it takes was not measured" in str(tuning)
+
+
+def test_building_ends_with_the_budget(
+    tmp_path: Path, experiments: list[Experiment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of what candidates are compared with, before any of them."""
+    began = time.monotonic()
+
+    def build(kernels: Iterable[Named], toolchain: object, path: Path, over: Callable[[], bool]) -> set[str]:
+        while not over():
+            assert time.monotonic() < began + 60.0
+            time.sleep(0.01)
+        return set()
+
+    monkeypatch.setattr(network_bench, "build_library", build)
+    tuning = fusion.tune(model(), threads=2, budget=3.0, database=tmp_path / "records")
+    assert (experiments, tuning.points, tuning.models[0].note) == ([], 0, "")
 
 
 def test_the_report_shows_models_families_and_forecasts(tmp_path: Path, experiments: list[Experiment]) -> None:

@@ -1,0 +1,36 @@
+"""Features of CPUs as LLVM names them: those that code for a target may use, and those that a machine hides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+import tvm_ffi
+
+from fusion.errors import TargetError
+
+
+def features_of(target: tvm.target.Target) -> frozenset[str]:
+    """Return LLVM's names of the features that code for `target` may use.
+
+    Raises:
+        TargetError: LLVM does not accept the target.
+    """
+    try:
+        with target:
+            found = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)
+    except Exception as error:  # LLVM checks some options only now
+        raise TargetError("LLVM does not accept the target", why=str(error).splitlines()[-1][:300]) from error
+    return frozenset(str(name) for name in found)
+
+
+def hidden_features(cpu: str, here: Mapping[str, bool]) -> list[str]:
+    """Return what CPUs of this name have and a machine with them hides, as attributes of a target.
+
+    Hypervisors mask features, AMX most of all, and LLVM tells a CPU by its model alone.
+
+    Args:
+        here: Whether the machine has a feature, by LLVM's names.
+    """
+    implied = features_of(tvm.target.Target({"kind": "llvm", "mcpu": cpu}))
+    return [f"-{name}" for name in sorted(implied) if not here.get(name, True)]
