@@ -67,10 +67,10 @@ class DeviceModule(CompiledModule):
 
         Each item is what `run` takes, arrays by name, and its result a dict; or what a call takes, a tuple of arrays or
         the only one, and its result a tuple. At most two items for each stage are taken ahead (of several replicas of
-        the model more, so that none waits for the slowest), in the thread that takes the results; their arrays are
-        copied. An error comes in the place of a result, and is the end: that of a stage names it and its device, and
-        the requests under way that have no result. To close the generator waits for the stages that are running, and
-        ends their threads.
+        the model more, so that none waits for the slowest), in the thread that takes the results, and one alone where
+        the next result is there; their arrays are copied. An error comes in the place of a result, and is the end: that
+        of a stage names it and its device, and the requests under way that have no result. To close the generator waits
+        for the stages that are running, and ends their threads.
 
         Raises:
             InputError: `inputs` is no iterable; of the generator, an item does not fit the model.

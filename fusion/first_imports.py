@@ -1,18 +1,24 @@
 """Imports of the compiler, which a process can never end that was forked while another thread was in the middle of one.
 
 Modules that the thread had begun have locks and states of its own, in Python and in TVM's libraries, and it does not
-exist in the forked process: whoever imports them there waits forever. To take the locks anew is not enough.
+exist in the forked process: whoever imports them there waits forever. To take the locks anew is not enough. So a fork
+waits until they are imported.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fusion.collector import paused
 from fusion.errors import ResourceError
+
+_MOST_S = 10.0
+"""So long a fork waits for imports of other threads: one may wait for the thread that forks."""
+_LOOK_S = 0.002
 
 _threads: dict[int, int] = {}
 """Those that are importing, each with how often."""
@@ -45,6 +51,12 @@ def importing() -> Iterator[None]:
             del _threads[thread]
 
 
+def _before_fork() -> None:
+    own, until = threading.get_ident(), time.monotonic() + _MOST_S
+    while _threads and own not in _threads and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+
+
 def _after_fork() -> None:
     for thread in set(_threads) - {threading.get_ident()}:
         del _threads[thread]
@@ -52,4 +64,4 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

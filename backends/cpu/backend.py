@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,14 @@ _SHOWN_FEATURES = (
 """Those that decide how fast kernels are, by LLVM's names."""
 
 
+@cache
+def _kernel_writer() -> type[KernelWriter]:
+    """Return the class; it is imported here, not above, as what was kept needs nothing of it."""
+    with importing():
+        from backends.cpu.kernel_writer import KernelWriter
+    return KernelWriter
+
+
 @dataclass(frozen=True)
 class CpuCompiler:
     """A `KernelCompiler` for one CPU."""
@@ -52,12 +60,15 @@ class CpuCompiler:
         """See `KernelCompiler`: kernels run in this process."""
         return ""
 
-    @cached_property
+    @property
     def writer(self) -> KernelWriter:
         """What writes kernels."""
-        with importing():  # here, not above: what was kept needs nothing of it
-            from backends.cpu.kernel_writer import KernelWriter
-        return KernelWriter(self.target, self.machine, self.threads)
+        _kernel_writer()  # not under the lock of a cached property, which a fork meanwhile would leave taken
+        return self._writer
+
+    @cached_property
+    def _writer(self) -> KernelWriter:
+        return _kernel_writer()(self.target, self.machine, self.threads)
 
     @cached_property
     def layouts(self) -> CpuLayouts:

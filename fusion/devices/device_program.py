@@ -55,13 +55,13 @@ class DeviceProgram:
         with self._giving_back(under_way, process), _using(self.many, 0.0):
             try:
                 for answered in itertools.count():
-                    while failure is None and len(under_way) < self.most_under_way:
+                    for _ in self._turns(under_way) if failure is None else ():
                         try:
                             under_way.append(Request(next(self._numbers), self._checked(next(items))))
                         except Exception as error:  # the last is StopIteration
                             failure = error
-                        else:
-                            dealer.add(under_way[-1])
+                            break
+                        dealer.add(under_way[-1])
                     if not under_way:
                         break
                     if under_way[0].flow is None:
@@ -81,6 +81,14 @@ class DeviceProgram:
                     _cancel(under_way, process)
         if failure is not None and not isinstance(failure, StopIteration):
             raise failure
+
+    def _turns(self, under_way: Sequence[Request]) -> Iterator[None]:
+        """Yield for each item that is to be taken now: all that there is room for, but one where the next result is
+        there, as they may come slowly."""
+        for taken in range(self.most_under_way - len(under_way)):
+            if taken and under_way[0].answer.done():
+                return
+            yield
 
     @contextlib.contextmanager
     def _giving_back(self, under_way: Iterable[Request], process: int) -> Iterator[None]:
