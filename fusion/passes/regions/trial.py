@@ -26,7 +26,7 @@ from fusion.passes.regions.offer import LibraryOffer
 from fusion.passes.regions.read import RegionGraph, read_regions
 from fusion.stages import stage
 from fusion.tensors import byte_view
-from tuning.answering import answer_questions
+from tuning.answering import answer_questions, begin_answering
 from tuning.decide import Decision
 from tuning.measuring_session import MeasuringSession
 from tuning.messages import MeasuredNetwork, Trial
@@ -116,6 +116,7 @@ def _without_large_constants(mod: tvm.IRModule) -> tvm.IRModule:
 
 def main() -> None:
     """Try libraries until there are no more lines."""
+    begin_answering()
     answer_questions(_answer)
 
 
