@@ -1,9 +1,11 @@
-"""Chooses a plan: every method that takes the problem is tried, and the best plan is taken."""
+"""Chooses a plan: the methods that take the problem are tried until a plan is proven to be the best there is, and the
+best is taken."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from fusion.declined import Declined
 from fusion.errors import LimitError
@@ -31,6 +33,8 @@ _MIX = "mix of placements"
 _MIX_SECONDS = 3.0
 _LEAST_GAIN = 0.01
 """Part by which a mix must be faster than one placement for all requests."""
+_PROVEN = 1e-6
+"""Part by which a plan that is called the best there is may be above the bound: HiGHS proves no more."""
 _FIT_SECONDS = 20.0
 """For HiGHS to fit a model into memories that the simple methods cannot fit it into."""
 
@@ -44,7 +48,7 @@ class PlanChoice:
             model for each.
         method: That found `plan`.
         bound: Seconds of a request that no plan is below.
-        others: What each method found that has one placement for all requests, by its name.
+        others: What each method found that was tried and has one placement for all requests, by its name.
         declined: Why others found none.
     """
 
@@ -91,9 +95,28 @@ class _Tried:
         if before is None or found.plan.seconds < before.plan.seconds:
             self.found[method.name] = found
 
-    def best(self) -> list[str]:
-        """Return the methods, the best first; of equal ones that which was tried first."""
-        return sorted(self.found, key=lambda name: self.found[name].plan.seconds)
+    def best(self) -> tuple[str, DevicePlan]:
+        """Return the best plan and its method; of equal ones that which was tried first."""
+        name = min(self.found, key=lambda name: self.found[name].plan.seconds)
+        return name, self.found[name].plan
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no plan is below: proven by a method or, where that leaves a gap, by the problem alone."""
+        proven = max(found.bound for found in self.found.values())
+        return proven if self._reaches(proven) else max(proven, self._lower)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the best plan is proven to be the best there is, so that further methods would bring nothing."""
+        return self._reaches(self.bound)
+
+    def _reaches(self, bound: float) -> bool:
+        return self.best()[1].seconds <= bound * (1 + _PROVEN)
+
+    @cached_property
+    def _lower(self) -> float:
+        return lower_bound(self.problem, self.objective)
 
 
 def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: float = 0.0) -> PlanChoice:
@@ -121,13 +144,10 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
             hint="give devices with more memory",
         )
     tried.run(SegmentedPlan([found.plan for found in tried.found.values()]))
-    if has_optional():
-        tried.run(Splitting(tried.found[tried.best()[0]].plan))
-    tried.run(LocalSearch(tried.found[tried.best()[0]].plan))
-    if has_optional():
-        tried.run(WindowSearch(tried.found[tried.best()[0]].plan))
-    if exact_seconds:
-        tried.run(ExactProgram(tried.found[tried.best()[0]].plan, exact_seconds))
+    for make in _improvements(tried, exact_seconds):
+        if tried.is_settled:
+            break
+        tried.run(make())
     return _choice(tried)
 
 
@@ -158,14 +178,24 @@ def _methods() -> Iterator[Method]:
     yield PipelineStages()
 
 
+def _improvements(tried: _Tried, exact_seconds: float) -> Iterator[Callable[[], Method]]:
+    """Yield what makes methods that begin with the best plan which was found before them."""
+    if has_optional():
+        yield lambda: Splitting(tried.best()[1])
+    yield lambda: LocalSearch(tried.best()[1])
+    if has_optional():
+        yield lambda: WindowSearch(tried.best()[1])
+    if exact_seconds:
+        yield lambda: ExactProgram(tried.best()[1], exact_seconds)
+
+
 def _choice(tried: _Tried) -> PlanChoice:
-    name = tried.best()[0]
-    proven = max(found.bound for found in tried.found.values())
+    name, plan = tried.best()
     return PlanChoice(
         problem=tried.problem,
-        plan=tried.found[name].plan,
+        plan=plan,
         method=name,
-        bound=max(proven, lower_bound(tried.problem, tried.objective)),
+        bound=tried.bound,
         others={name: found.plan for name, found in tried.found.items()},
         declined=dict(tried.declined),
     )

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import networkx
+import numpy as np
 import pytest
 
 from bench.devices.brute_force import best_seconds
@@ -13,6 +14,7 @@ from bench.devices.draw import draw_problem
 from placement.bounds import lower_bound, segments_bound
 from placement.check import why_not_valid
 from placement.methods.exact import ExactProgram
+from placement.methods.segment_placements import SegmentPlacements
 from placement.methods.segmented import SegmentedPlan
 from placement.problem import LATENCY, PlacementProblem
 from placement.segments import Segment, segments_of
@@ -58,14 +60,27 @@ def test_plans_and_bounds_by_segments(seed: int) -> None:
     assert segments_bound(problem) <= lower_bound(problem, LATENCY) <= best * (1 + 1e-9)
     if len(segments_of(problem)) < 2:
         return
-    heuristic = SegmentedPlan().find(problem, LATENCY).plan
-    assert why_not_valid(problem, heuristic) == ""
-    assert best * (1 - 1e-9) <= heuristic.latency <= best * 1.25
-    for known in (None, heuristic):
+    small = SegmentedPlan().find(problem, LATENCY)
+    assert why_not_valid(problem, small.plan) == ""
+    assert (small.plan.latency, small.bound) == (pytest.approx(best), pytest.approx(best))
+    for known in (None, small.plan):
         found = ExactProgram(known, seconds=20.0).find(problem, LATENCY)
         assert why_not_valid(problem, found.plan) == ""
         assert found.plan.latency == pytest.approx(best, rel=1e-5)
         assert found.bound == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_order_is_below_the_bound_of_its_placement(seed: int) -> None:
+    problem = draw_problem(seed, largest=6)
+    size = len(problem.tasks)
+    rows = np.indices((1, *(len(problem.devices),) * size)).reshape(size + 1, -1).T
+    placements, every = SegmentPlacements(problem, False, False, rows), np.arange(len(rows))
+    placements.try_orders(problem.tasks)
+    placements.bound(every)
+    lowest = placements.lowest.copy()
+    placements.try_all_orders(every)
+    assert (lowest <= placements.lengths * (1 + 1e-9)).all()
 
 
 def test_a_large_segment_takes_what_is_known() -> None:
