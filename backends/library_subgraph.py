@@ -12,6 +12,8 @@ from fusion.errors import ExecutionError
 from fusion.runtime import Tensor
 from fusion.tensors import as_numpy, as_tensor
 
+_MADE_WITH = "install the version that the module was made with, or compile the model again"
+
 
 @dataclass(frozen=True, eq=False)
 class LibrarySubgraph:
@@ -46,9 +48,16 @@ def open_subgraph(name: str, key: str, data: bytes, threads: int) -> LibrarySubg
         NotInstalledError: The library is not installed.
         ExecutionError: It cannot open the data.
     """
+    library = host_library(name)
     try:
-        opened = LibrarySubgraph(name, host_library(name).open(data, threads))
-    except (ValueError, RuntimeError, OSError, TypeError, KeyError) as error:
-        raise ExecutionError(f"the backend {name!r} cannot open its part of the model", why=str(error)) from error
+        opened = LibrarySubgraph(name, library.open(data, threads))
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a package of somebody else raises
+        raise ExecutionError(
+            f"the backend {name!r} cannot open its part of the model",
+            why=f"{type(error).__name__}: {error}",
+            hint=_MADE_WITH,
+        ) from error
     publish(key, opened)
     return opened

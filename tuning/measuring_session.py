@@ -86,14 +86,14 @@ class MeasuringSession:
     """Runs experiments in one process, which is started anew after a crash."""
 
     def __init__(
-        self, folder: Path, command: str = _COMMAND, arguments: Sequence[str] = (), patience: float = _PATIENCE_S
+        self, folder: Path, command: str = _COMMAND, arguments: Sequence[str] = (), patience: float | None = None
     ) -> None:
         """`folder` is for files, and is where the process runs; `command` is Python code that answers as
         `tuning.worker` does, given `arguments`, and not later than after so many seconds of `patience`."""
         self._folder = folder
         self._command = command
         self._arguments = arguments
-        self._patience = patience
+        self._patience = _PATIENCE_S if patience is None else patience
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -144,6 +144,8 @@ class MeasuringSession:
         _blame(trying, results, why)
 
     def _ask(self, question: Question) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            self._end()  # between two questions: with the thread that started it
         if self._process is None:
             self._start()
         assert self._process is not None

@@ -13,6 +13,7 @@ from backends.backend import Library
 from backends.subgraphs import RUN_SUBGRAPH, subgraph_key
 from fusion.bindings import Bindings, call_name
 from fusion.facts import PassResult, TellingPass
+from fusion.passes.apart import asking_apart, open_apart, try_library
 from fusion.passes.rebuild import rebuild_main
 
 _log = logging.getLogger("fusion.backends")
@@ -51,11 +52,18 @@ class TakeSubgraphs(TellingPass[Taken]):
 
     def run(self, mod: tvm.IRModule) -> PassResult[Taken]:
         """Return the module with calls of subgraphs, and what those are; a library that fails takes nothing."""
+        with asking_apart():
+            return self._run(mod)
+
+    def _run(self, mod: tvm.IRModule) -> PassResult[Taken]:
         subgraphs: dict[str, bytes] = {}
         notes: list[str] = []
         for name, library in self.libraries.items():
             try:
-                matched, exported = _export(mod, library)
+                try_library(mod, name, library, self.threads)
+                matched, exported = export_matches(mod, library)
+                for data in exported.values():
+                    open_apart(name, library, data, self.threads)
             except MemoryError:
                 raise
             except Exception as error:  # whatever the code of another package raises
@@ -70,7 +78,7 @@ class TakeSubgraphs(TellingPass[Taken]):
         return PassResult(mod, Taken(subgraphs, tuple(notes)))
 
 
-def _export(mod: tvm.IRModule, library: Library) -> tuple[tvm.IRModule, dict[tvm.ir.GlobalVar, bytes]]:
+def export_matches(mod: tvm.IRModule, library: Library) -> tuple[tvm.IRModule, dict[tvm.ir.GlobalVar, bytes]]:
     """Return `mod` with a function for each match of a pattern of `library`, and the bytes that it makes of those."""
     matched = relax.transform.FuseOpsByPattern(list(library.patterns))(rebuild_main(mod, name_calls))
     parts = ((symbol, func) for symbol, func in matched.functions.items() if _pattern_of(func))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from backends.backend import Library, RegionLibrary
+from backends.backend import Library
 from backends.subgraphs import library_of, subgraph_key
 from fusion import pipeline
 from fusion.compiled_module import CompiledModule
@@ -24,7 +24,8 @@ from fusion.module.settings import settings_of
 from fusion.module.shared_library import temporary_folder
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR, MAX
-from fusion.passes.regions import LibraryOffer, RegionGraph, failure_of, try_libraries, try_offer
+from fusion.passes.apart import asking_apart, try_libraries
+from fusion.passes.regions import LibraryOffer, RegionGraph, failure_of, try_offer
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
@@ -90,13 +91,16 @@ class ChoosePlaces:
     make: Make
     _forms: dict[tuple[str, str], Specialization] = field(default_factory=dict, init=False)
     _mixed: Sequence[PlacedSubgraph] = field(default=(), init=False)
-    _apart: Mapping[str, RegionLibrary] = field(default_factory=dict, init=False)
     _offers: dict[int, LibraryOffer] = field(default_factory=dict, init=False)
     _failed: dict[str, None] = field(default_factory=dict, init=False)
 
     def __call__(self) -> Specialization:
         """Return our kernels alone unless regions on libraries beat them in every block by more than the noise; with
         an effort that measures nothing, the model as the context places it where that is not known."""
+        with asking_apart():
+            return self._choose()
+
+    def _choose(self) -> Specialization:
         knowledge = Knowledge.of(self.ctx.database, self.ctx.compiler)
         tasks = self._tasks(knowledge)
         records = list(knowledge.records(tasks.values()))
@@ -163,7 +167,7 @@ class ChoosePlaces:
             name, library = [*self.ctx.graph_libraries.items()][place - 1]
             try:
                 self._offers[place] = try_offer(self._graph, name, library, self.ctx.threads)
-            except ExecutionError as error:
+            except (ExecutionError, OSError) as error:
                 self._failed[failure_of(name, "takes nothing", error)] = None
         return self._offers.get(place)
 
@@ -201,8 +205,9 @@ class ChoosePlaces:
 
     @property
     def _ctx_apart(self) -> Context:
-        """What trials are compiled with: no library opens a region here that it has not opened elsewhere."""
-        return replace(self.ctx, graph_libraries=self._apart)
+        """What trials are compiled with: no library opens a region here."""
+        libraries = self.ctx.graph_libraries.items()
+        return replace(self.ctx, graph_libraries={name: opens_apart(library) for name, library in libraries})
 
     def _places(self, name: str) -> Places:
         if name == _MIXED:
@@ -216,12 +221,10 @@ class ChoosePlaces:
         """Return a record for each of some placements, and what failed; `known` are those of the others."""
         libraries = [name for name in names if name != _MIXED]
         self._trial(_ALL_CPU)  # first: others recall what is measured of its kernels
-        try_libraries(self._graph, self.ctx.graph_libraries, self.ctx.threads)
         found, failed = list[Record](), list[str]()
         try:
+            try_libraries(self._graph.mod, self.ctx.graph_libraries, self.ctx.threads)
             with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
-                asked = self.ctx.graph_libraries.items()
-                self._apart = {name: opens_apart(name, library, session, folder) for name, library in asked}
                 taking, failed = self._compile(libraries)
                 idle_ones = (name for name in libraries if name not in taking)
                 found += (placement_record(tasks[name], REGIONS, None, time.time()) for name in idle_ones)

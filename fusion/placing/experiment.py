@@ -26,30 +26,7 @@ class ModuleExperiment:
         path.write_text(json.dumps(asdict(self)))
 
 
-@dataclass(frozen=True)
-class OpeningExperiment:
-    """A region that a library exported, which is opened and not run.
-
-    Attributes:
-        library: Its name.
-        region: Path of what it exported.
-        threads: To open it for.
-        seconds: For measurements, of which there are none.
-    """
-
-    library: str
-    region: str
-    threads: int
-    seconds: float = 0.0
-
-    def write(self, path: Path) -> None:
-        """Write it to `path`."""
-        path.write_text(json.dumps(asdict(self)))
-
-
-def read_experiment(path: Path) -> ModuleExperiment | OpeningExperiment:
-    """Return what `write` of an experiment wrote."""
+def read_experiment(path: Path) -> ModuleExperiment:
+    """Return what `write` of one wrote."""
     fields = json.loads(path.read_text())
-    if "region" in fields:
-        return OpeningExperiment(**fields)
     return ModuleExperiment(tuple(fields["modules"]), fields["seconds"], fields["tolerance"])

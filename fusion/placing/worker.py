@@ -1,5 +1,5 @@
-"""The process that opens regions, and times saved modules of one model, so that a library that crashes or hangs ends
-nothing else.
+"""The process that times saved modules of one model, so that a library that crashes or hangs ends nothing
+else.
 
 It speaks as `tuning.worker` does, of one kernel, the model, whose candidates are the modules.
 """
@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.registry import host_library
 from fusion.compiled_module import CompiledModule
 from fusion.load_saved import load
 from fusion.module.random_inputs import random_inputs
-from fusion.placing.experiment import ModuleExperiment, OpeningExperiment, read_experiment
+from fusion.placing.experiment import read_experiment
 from tuning.answering import answer_questions, begin_answering, say
-from tuning.decide import Decision, decide
+from tuning.decide import decide
 from tuning.messages import Comparing, MeasuredNetwork, Trial, Trying
 from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 
@@ -34,32 +33,21 @@ Run = Callable[[], Sequence[np.ndarray]]
 def main() -> None:
     """Answer until there are no more lines."""
     begin_answering()
-    answer_questions(_answer)
+    answer_questions(_measure)
 
 
-def _answer(path: Path, skipped: Collection[Trial]) -> MeasuredNetwork:
+def _measure(path: Path, skipped: Collection[Trial]) -> MeasuredNetwork:
+    """Return what the modules of an experiment take; those that fail, or disagree with the first, are none of the
+    times."""
     experiment = read_experiment(path)
-    return _open(experiment) if isinstance(experiment, OpeningExperiment) else _measure(experiment, skipped)
-
-
-def _open(experiment: OpeningExperiment) -> MeasuredNetwork:
-    """Open a region, and return what that took."""
-    data, started = Path(experiment.region).read_bytes(), time.perf_counter()
-    host_library(experiment.library).open(data, experiment.threads)
-    took = time.perf_counter() - started
-    return MeasuredNetwork((Decision(0, took, took, math.inf, 1),), took, took)
-
-
-def _measure(experiment: ModuleExperiment, skipped: Collection[Trial]) -> MeasuredNetwork:
-    """Return what the modules take; those that fail, or disagree with the first, are none of the times."""
     runs: dict[int, Run] = {}
     expected: Sequence[np.ndarray] = ()
-    for place, path in enumerate(experiment.modules):
+    for place, module in enumerate(experiment.modules):
         if Trial(0, place) in skipped:
             continue
         say(Trying(Trial(0, place)))
         try:
-            run = _opened(load(path, verify=False))
+            run = _opened(load(module, verify=False))
             found = run()
         except Exception:
             if not place:

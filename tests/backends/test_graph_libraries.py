@@ -23,6 +23,7 @@ from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
 from tests.naps import busy_nap
 from tests.passes.random_graphs import random_graph
 
+pytestmark = pytest.mark.usefixtures("one_process_apart")
 LIBRARIES = ("openvino", "onnxruntime")
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
 

@@ -15,7 +15,7 @@ from onnx import helper
 
 import fusion
 from fusion import measuring
-from fusion.passes.regions import trial
+from fusion.passes.apart import ask
 from fusion.placing import choose
 from fusion.placing.choose import ChoosePlaces
 from fusion.placing.worker import agrees
@@ -45,7 +45,11 @@ class Remembers:
     def open(self, data, threads):
         if self.version == "crashes_opening" or "BREAKS_OPENING" in os.environ:
             os._exit(1)
+        if self.version == "hangs_opening":
+            time.sleep(60)
         steps, known = pickle.loads(data), []
+        if self.version == "crashes_later" and any(weight is None for _, weight in steps):
+            os._exit(1)
 
         def compute(x):
             for name, weight in steps:
@@ -71,7 +75,9 @@ class TakesRegions(Remembers):
     def why_not_taken(self, call):
         if self.version == "crashes_asked":
             os._exit(1)
-        taken = ("relax.matmul", "relax.cumsum") if self.version == "mixed" else ("relax.matmul",)
+        if self.version == "hangs_asked":
+            time.sleep(60)
+        taken = ("relax.matmul", "relax.cumsum") if self.version in ("mixed", "crashes_later") else ("relax.matmul",)
         return "" if call.op.name in taken else "it is no matmul"
 
 class Matches(Remembers):
@@ -87,10 +93,18 @@ class Matches(Remembers):
         patterns = {"matching.matmul": matmul, "matching.cumsum": cumsum}
         return [FusionPattern(name, pattern, check=is_taken) for name, pattern in patterns.items()]
 
+class HasNoVersion:
+    def __init__(self, version):
+        does = Matches(version)
+        self.patterns, self.export, self.open = does.patterns, does.export, does.open
+
 matching = Matches("matching")
+unversioned, unversioned_crashes = HasNoVersion("wins"), HasNoVersion("crashes_later")
 """
-FAIL = ("is_wrong", "raises", "crashes", "hangs", "crashes_opening", "crashes_asked")
-NAMES = ("wins", "sleeps", "mixed", *FAIL)
+HANG = ("hangs", "hangs_opening", "hangs_asked")
+FAIL = ("is_wrong", "raises", "crashes", "crashes_opening", "crashes_asked", *HANG)
+NAMES = ("wins", "sleeps", "mixed", "crashes_later", *FAIL)
+PATTERNS = ("matching", "unversioned", "unversioned_crashes")
 
 
 @pytest.fixture(autouse=True)
@@ -99,20 +113,26 @@ def _libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(measuring, "_POINT_SECONDS", 0.1)
     monkeypatch.setattr(choose, "_SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(choose, "_SECONDS", 2.0)
-    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 20.0)
-    monkeypatch.setattr(trial, "_failures", {})
+    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 15.0)
+    _forget(monkeypatch)
     (tmp_path / "remembers.py").write_text(SOURCE + "".join(f"{name} = TakesRegions({name!r})\n" for name in NAMES))
     info = tmp_path / "remembers-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: remembers\nVersion: 1.0\n")
-    lines = "".join(f"{name} = remembers:{name}\n" for name in (*NAMES, "matching"))
+    lines = "".join(f"{name} = remembers:{name}\n" for name in (*NAMES, *PATTERNS))
     (info / "entry_points.txt").write_text(f"[fusion.backends]\n{lines}")
     with importable(tmp_path, "remembers", monkeypatch):
         yield
 
 
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have libraries tried again, as in a new process."""
+    monkeypatch.setattr(ask, "_failures", {})
+    monkeypatch.setattr(ask, "_opened", {})
+
+
 def compiled(
-    database: Path, names: Sequence[str], *, sums: bool = False, effort: str = "balanced"
+    database: Path, names: Sequence[str], *, sums: bool = False, effort: str = "balanced", order: Sequence[str] = ()
 ) -> fusion.CompiledModule:
     """Return y = relu(x @ w), where libraries may have the product, or the sums along each row of x @ w."""
     last = helper.make_node("CumSum", ["a", "axis"], ["y"]) if sums else helper.make_node("Relu", ["a"], ["y"])
@@ -120,12 +140,12 @@ def compiled(
     if sums:
         weights["axis"] = np.array(1)
     proto = model(nodes, [("x", FLOAT, [SIZE, SIZE])], [("y", FLOAT, [SIZE, SIZE])], weights)
-    backends = ["cpu", *names, "onnxruntime"]
+    backends = [*order, "cpu", *names, "onnxruntime"]
     return fusion.compile(proto, backends=backends, effort=effort, threads=1, cache=False, database=database)
 
 
 def test_what_wins_is_taken_and_what_fails_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["crashes_opening", "wins", "sleeps", "is_wrong", "raises", "crashes", "hangs", "crashes_asked"]
+    asked = ["crashes_opening", "wins", "sleeps", "is_wrong", "raises", "crashes", "crashes_asked", *HANG]
     module = compiled(tmp_path / "records", asked)
     report = module.explain()
     assert "wins runs 1 of 2 operators" in report
@@ -143,7 +163,7 @@ def _breaks(
     how: str, library: str, database: Path, asked: Sequence[str], monkeypatch: pytest.MonkeyPatch, *, sums: bool = False
 ) -> None:
     """Look whether a library that has won, and now ends whoever asks it, ends nothing of a compilation from records."""
-    monkeypatch.setattr(trial, "_failures", {})
+    _forget(monkeypatch)
     monkeypatch.setenv(how, "")
     module = compiled(database, asked, sums=sums)
     told = f"the backend {library!r} failed and takes nothing: .*it crashed or hung while it was tried"
@@ -172,6 +192,24 @@ def test_what_is_slow_elsewhere_stays(library: str, tmp_path: Path, monkeypatch:
     assert compiled(tmp_path / "none", [library], sums=True, effort="fast").placement.backends == ("cpu",)
     if library == "matching":
         _breaks("BREAKS_ASKED", library, tmp_path / "records", [library], monkeypatch, sums=True)
+
+
+@pytest.mark.parametrize(
+    ("library", "told"),
+    [
+        ("crashes_later", "failed and does not run a region: .*it crashed or hung while it opened a part of a model"),
+        ("unversioned_crashes", "failed and takes nothing: .*it crashed or hung while it opened a part of a model"),
+        ("unversioned", "matching.cumsum runs cumsum"),
+    ],
+)
+def test_what_an_order_of_names_gives_to_a_library_is_opened_apart_first(
+    library: str, told: str, tmp_path: Path
+) -> None:
+    """The first part that is tried opens; the second ends whoever opens it."""
+    module = compiled(tmp_path / "records", [], sums=True, effort="fast", order=[library])
+    assert re.search(told, module.explain()), module.explain()
+    assert (module.placement.backends == ("cpu",)) is ("failed" in told)
+    np.testing.assert_allclose(module(X)[0], np.cumsum(X @ W, 1), rtol=1e-3, atol=1e-2)
 
 
 def refuse(*_: object) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property
 from tvm import relax
 
 from backends.backend import Library, RegionLibrary
+from fusion.passes.apart import try_library
 from fusion.passes.rebuild import rebuild_main
 from fusion.passes.regions.read import RegionGraph
 from fusion.passes.regions.write import RegionFunction, write_region
@@ -49,6 +50,17 @@ class LibraryOffer:
             return region
         named = region.function.with_attr(COMPOSITE, self.patterns[operators])
         return RegionFunction(region.inputs, region.outputs, named)
+
+
+def try_offer(found: RegionGraph, name: str, library: RegionLibrary, threads: int) -> LibraryOffer:
+    """Return what the library of a name may be asked to take of a graph, and to open for so many threads, which another
+    process has tried.
+
+    Raises:
+        ExecutionError: It crashed or hung there.
+    """
+    try_library(found.mod, name, library, threads)
+    return LibraryOffer(found, library)
 
 
 def _matches(found: RegionGraph, library: Library) -> Iterator[tuple[frozenset[int], str]]:

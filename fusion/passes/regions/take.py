@@ -15,9 +15,9 @@ from backends.subgraphs import subgraph_key
 from fusion.bindings import call_name
 from fusion.facts import PassResult, TellingPass
 from fusion.failures import passing
-from fusion.passes.regions.offer import LibraryOffer
+from fusion.passes.apart import asking_apart, open_apart
+from fusion.passes.regions.offer import LibraryOffer, try_offer
 from fusion.passes.regions.read import RegionGraph, read_regions
-from fusion.passes.regions.trial import try_offer
 from fusion.passes.regions.write import RegionFunction, write_main
 from placement.cover.places import Places, TakenOperators
 from placement.cover.problem import HOST
@@ -74,6 +74,10 @@ class TakeRegions(TellingPass[PlacedRegions]):
 
     def run(self, mod: tvm.IRModule) -> PassResult[PlacedRegions]:
         """Return the module with calls of regions, and what those are; what fails to be opened stays where it was."""
+        with asking_apart():
+            return self._run(mod)
+
+    def _run(self, mod: tvm.IRModule) -> PassResult[PlacedRegions]:
         found = read_regions(mod)
         names = ("", *self.libraries)
         regions: dict[frozenset[int], tuple[str, RegionFunction]] = {}
@@ -86,7 +90,7 @@ class TakeRegions(TellingPass[PlacedRegions]):
             name = names[group.backend]
             try:
                 region = offer(name).function(group.operators)
-                data = self._opened(self.libraries[name], region)
+                data = self._opened(name, region)
             except MemoryError:
                 raise
             except Exception as error:  # whatever the code of another package raises
@@ -109,9 +113,11 @@ class TakeRegions(TellingPass[PlacedRegions]):
             notes[failure_of(name, "takes nothing", error)] = None
             return TakenOperators(frozenset())
 
-    def _opened(self, library: RegionLibrary, region: RegionFunction) -> bytes:
-        """Return what a library exports of a region, after it has opened that."""
+    def _opened(self, name: str, region: RegionFunction) -> bytes:
+        """Return what a library exports of a region, after it has opened that, in another process first."""
+        library = self.libraries[name]
         data = library.export(region.function)
+        open_apart(name, library, data, self.threads)
         library.open(data, self.threads)
         return data
 

@@ -26,6 +26,7 @@ from placement.cover.places import PlacesByOrder
 from tests.backends.conformance.cases import CASES, Suite
 from tests.naps import busy_nap
 
+pytestmark = pytest.mark.usefixtures("one_process_apart")
 LIBRARIES = ("onednn", "openvino", "onnxruntime")
 BACKENDS = ("cpu", *LIBRARIES)
 SOME = ("matmul, bias, relu", "conv2d", "softmax", "layer_norm")
