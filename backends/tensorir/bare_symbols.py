@@ -32,6 +32,11 @@ def with_bare_symbols(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func
 
 
+def bare_symbols(func: tirx.PrimFunc) -> set[Var]:
+    """Return the symbols that a call tells as they stand bare in the shape of a parameter."""
+    return {dim for dim in _dims(func) if isinstance(dim, Var)}
+
+
 def multiples_of(func: tirx.PrimFunc) -> dict[str, int]:
     """Return by name of which number each symbol is known to be a multiple: `b_4` of 4."""
     known = func.attrs.get(_MULTIPLES, {}) if func.attrs else {}
@@ -67,6 +72,9 @@ class _Dim:
             return node if rest else found * times if times > 1 else found
 
         func = map_nodes(func, (tirx.Mul, multiplied), (tirx.Add, lambda node: self._sum(node, found, whole)))
+        if self.multiple > 1 and len(self.factors) > 1:
+            part = tirx.floordiv(found, self.multiple)
+            func = map_nodes(func, (tirx.Mul, lambda node: part if structural_equal(node, self.product) else node))
         if self.multiple > 1 and not self.offset:
             func = func.with_attr(_MULTIPLES, {**multiples_of(func), name: self.multiple})
         others = [tirx.max(var, 1) for var in self.factors if not var.same_as(self.hidden[0])]
@@ -85,11 +93,14 @@ class _Dim:
 
 def _hiding(func: tirx.PrimFunc) -> list[_Dim]:
     """Return the dimensions of parameters with symbols that no shape tells alone."""
-    dims = [dim for param in func.params if hasattr(param.ty, "shape") for dim in param.ty.shape]
-    bare = {dim for dim in dims if isinstance(dim, Var)}
+    bare = bare_symbols(func)
     if bare.issuperset(symbols_of(func)):
         return []
-    return [dim for dim in (_read(dim, bare) for dim in dims) if dim.hidden]
+    return [dim for dim in (_read(dim, bare) for dim in _dims(func)) if dim.hidden]
+
+
+def _dims(func: tirx.PrimFunc) -> list[Expr]:
+    return [dim for param in func.params if hasattr(param.ty, "shape") for dim in param.ty.shape]
 
 
 def _read(dim: Expr, bare: set[Var]) -> _Dim:

@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar, Var
 from tvm.s_tir.stmt import SBlock
 
+from backends.tensorir.bare_symbols import bare_symbols, with_bare_symbols
 from backends.tensorir.symbols import symbols_of
 from fusion.bindings import call_arguments, callee, is_call_tir
 from fusion.declined import Declined
@@ -88,8 +89,9 @@ class ToldSizes:
 
     def _unknown(self, kernel: tirx.PrimFunc) -> set[Var]:
         """Return the sizes that `kernel` reads and is not told."""
-        told = {var.name for var in symbols_of(kernel)}
-        return {var for var in _read(kernel, self.symbols) if var.name not in told}
+        bare = with_bare_symbols(kernel)
+        told = {var.name for var in bare_symbols(bare)}
+        return {var for var in _read(bare, self.symbols) if var.name not in told}
 
     def _computed(self, kernel: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return `kernel` with expressions of the sizes that it is told in place of those that follow from them."""

@@ -303,6 +303,7 @@ def test_reductions_of_nothing() -> None:
         "all": lambda x: (x[:0] > 0).all(0),
         "any": lambda x: (x[:, :0] > 0).any(1, keepdim=True),
         "any of all": lambda x: (x[:0] > 0).any(),
+        "embedding": lambda x: F.embedding((x[:, :0] > 0).long(), x).sum(1),
     }
     _agree(cases, (X,))
 

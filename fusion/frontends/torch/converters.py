@@ -111,6 +111,12 @@ def _expand(node: fx.Node, importer: Any) -> Any:
     return value if before == after else importer._expand(node)
 
 
+def _embedding(node: fx.Node, importer: Any) -> Any:
+    """TVM's own takes indices for int32, of which those beyond it are others, and refuses to take none of them."""
+    given = operands(node, importer)
+    return importer.block_builder.emit(relax.op.take(given["weight"], given["indices"], axis=0))
+
+
 def _spread(values: Any, axes: int) -> list[int]:
     return list(values) * axes if len(values) == 1 else list(values)
 
@@ -132,4 +138,5 @@ CONVERTERS: dict[str, Converter] = {
     "clamp.default": _clamp,
     "convolution.default": _convolution,
     "expand.default": _expand,
+    "embedding.default": _embedding,
 }

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
+from tvm.ir import Var
 
 from backends.cpu.codegen.generate import generate_module
 from backends.cpu.schedule import schedule
-from backends.tensorir.bare_symbols import with_bare_symbols
+from backends.tensorir.bare_symbols import bare_symbols, with_bare_symbols
 from backends.tensorir.symbols import symbols_of
 from fusion import context
+from fusion.structural import find
 
 Shapes = Callable[[Any, Any], list[Any]]
 
@@ -69,6 +71,14 @@ def test_kernels_compute_with_the_symbols_that_are_told(shapes: Shapes, arrays: 
         np.testing.assert_array_equal(out.numpy(), given[0] + b)
 
 
+def test_a_product_of_which_a_shape_has_a_multiple_is_told_by_that() -> None:
+    """As the check of indices reads how many elements an image has, four of which each result is made of."""
+    func = kernel(lambda b, n: [b * n * 4], lambda x, b, n, i: x[i] + tirx.Cast("float32", b * n))
+    assert [var.name for var in symbols_of(with_bare_symbols(func))] == ["b_n_4"]
+    assert not {var.name for var in find(with_bare_symbols(func).body, Var)}.intersection("bn")
+
+
 def test_a_symbol_that_no_call_tells_is_left() -> None:
     func = with_bare_symbols(kernel(lambda b, n: [b * n], lambda x, b, n, i: x[i] + tirx.Cast("float32", n)))
     assert [var.name for var in symbols_of(func)] == ["b_n"]
+    assert [var.name for var in bare_symbols(func)] == ["b_n"]
