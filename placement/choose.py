@@ -140,7 +140,7 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
     if not tried.found:
         raise LimitError(
             "no method found a plan that fits the model into the memories of the devices",
-            why="; ".join(f"{name}: {reason}" for name, reason in tried.declined.items()),
+            why="; ".join([_sizes(problem), *(f"{name}: {reason}" for name, reason in tried.declined.items())]),
             hint="give devices with more memory",
         )
     tried.run(SegmentedPlan([found.plan for found in tried.found.values()]))
@@ -149,6 +149,11 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
             break
         tried.run(make())
     return _choice(tried)
+
+
+def _sizes(problem: PlacementProblem) -> str:
+    room = ", ".join(f"{device.name} has {device.memory / 1e6:.1f} MB" for device in problem.topology.devices)
+    return f"the model keeps {sum(problem.memory) / 1e6:.1f} MB, {room}"
 
 
 def mix_requests(choice: PlanChoice, seconds: float = _MIX_SECONDS) -> PlanChoice:

@@ -34,6 +34,7 @@ class Device:
         gbs: Bandwidth of its memory in 1e9 bytes per second.
         memory: Bytes for weights and results.
         start_us: What each operator takes besides, in microseconds: the launch of a kernel.
+        source: Where these figures are from, for reports.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Device:
     gbs: float
     memory: float
     start_us: float = 0.0
+    source: str = ""
 
     def seconds(self, work: Work) -> float:
         """Return what `work` takes by the roofline model (Williams, Waterman, Patterson 2009)."""

@@ -6,6 +6,7 @@
     gbs = 900
     memory_gb = 16
     start_us = 4          # 0 if not given
+    source = "data sheet" # where the figures are from; the file if not given
 
     [[device]]
     name = "known"
@@ -125,8 +126,8 @@ class _Table:
 def _device(table: _Table, known: Mapping[str, Device]) -> Device:
     if table.value("figures") is not None:
         return _known_device(table, known)
-    table.check(_DEVICE, ("start_us",))
-    name, speeds = _name(table), table.value("gflops")
+    table.check(_DEVICE, ("start_us", "source"))
+    name, speeds = _text(table, "name"), table.value("gflops")
     if not isinstance(speeds, dict) or OTHER not in speeds:
         raise table.error("gflops names no speed for other work", f"write gflops = {{ {OTHER} = 1000 }}")
     for kind in speeds:
@@ -138,12 +139,13 @@ def _device(table: _Table, known: Mapping[str, Device]) -> Device:
         gbs=table.number("gbs"),
         memory=table.number("memory_gb") * 1e9,
         start_us=table.number("start_us", zero=True),
+        source=_text(table, "source") if table.value("source") is not None else table.path.name,
     )
 
 
 def _known_device(table: _Table, known: Mapping[str, Device]) -> Device:
     table.check(("name", "figures"))
-    name, figures = _name(table), table.value("figures")
+    name, figures = _text(table, "name"), table.value("figures")
     if not isinstance(figures, str) or figures not in known:
         raise table.error(
             f"there are no figures of {figures!r}",
@@ -152,11 +154,11 @@ def _known_device(table: _Table, known: Mapping[str, Device]) -> Device:
     return replace(known[figures], name=name)
 
 
-def _name(table: _Table) -> str:
-    name = table.value("name")
-    if not isinstance(name, str) or not name:
-        raise table.error(f"its name is {name!r}", "a name is a text")
-    return name
+def _text(table: _Table, name: str) -> str:
+    text = table.value(name)
+    if not isinstance(text, str) or not text:
+        raise table.error(f"its {name} is {text!r}", f"a {name} is a text")
+    return text
 
 
 def _links(table: _Table, names: list[str]) -> tuple[tuple[Link, ...], ...]:

@@ -9,13 +9,14 @@ from typing import Any
 from fusion.cpus import cpu_quota
 from fusion.devices.choose_stages import PlannedStage, StagePlan
 from fusion.devices.device_plans import DevicePlans
+from fusion.devices.targets import DeviceTarget
 from fusion.report.table import format_table, shorten
 
 
 def explain_devices(plans: DevicePlans, objective: str | None = None) -> str:
     """Return both plans, or that for `objective`: what each stage runs, why it begins where it does, and how far the
     plan is from the bound."""
-    lines = [f"devices: {', '.join(device.name for device in plans.devices)}; {'; '.join(plans.costs)}"]
+    lines = [f"devices: {', '.join(map(_device, plans.devices))}; {'; '.join(plans.costs)}"]
     threads, quota = sum(device.threads for device in plans.devices), cpu_quota()
     if quota < threads:
         lines.append(f"the devices have {threads} CPUs, and this process the time of {quota:g}: expect less")
@@ -25,6 +26,12 @@ def explain_devices(plans: DevicePlans, objective: str | None = None) -> str:
     return "\n".join(lines)
 
 
+def _device(device: DeviceTarget) -> str:
+    told = [f"{device.threads} CPU{'s' * (device.threads > 1)}"] if device.cpus else []
+    told += [] if math.isinf(device.memory) else [f"{device.memory / 1e6:.0f} MB"]
+    return f"{device.name} ({', '.join(told)})" if told else device.name
+
+
 def _plan(title: str, plan: StagePlan, plans: DevicePlans) -> Iterator[str]:
     by_one = f"the fastest device alone {plan.alone * 1e3:.3f}"
     alone = "no device can hold the model" if math.isinf(plan.alone) else by_one
@@ -32,9 +39,19 @@ def _plan(title: str, plan: StagePlan, plans: DevicePlans) -> Iterator[str]:
         f"{title}: {plan.seconds * 1e3:.3f} ms expected ({plan.why}); {alone},"
         f" no plan is below {plan.bound * 1e3:.3f} (gap {plan.gap:.1%})"
     )
+    yield f"busy: {', '.join(f'{name} {share:.0%}' for name, share in _busy(plan, plans).items())}"
     header = ("stage", "device", "kernels", "ms", "from", "to", "begins here because")
     rows = [_row(index, stage, plans) for index, stage in enumerate(plan.stages)]
     yield format_table(header, rows)
+
+
+def _busy(plan: StagePlan, plans: DevicePlans) -> dict[str, float]:
+    """Return which share of the time each device computes."""
+    found = dict.fromkeys((device.name for device in plans.devices), 0.0)
+    for pipeline in plan.pipelines:
+        for stage in pipeline.stages:
+            found[plans.devices[stage.device].name] += stage.seconds / pipeline.seconds if pipeline.seconds else 0.0
+    return found
 
 
 def _row(index: int, stage: PlannedStage, plans: DevicePlans) -> tuple[str, ...]:
@@ -51,6 +68,7 @@ def plans_dict(plans: DevicePlans) -> dict[str, Any]:
             "alone_ms": None if math.isinf(plan.alone) else plan.alone * 1e3,
             "bound_ms": plan.bound * 1e3,
             "gap": plan.gap,
+            "busy": _busy(plan, plans),
             "why": plan.why,
             "stages": [
                 {

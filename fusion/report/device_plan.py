@@ -27,7 +27,12 @@ def known_devices(precision: str) -> dict[str, Device]:
     figures = [each for runtime in device_runtimes().values() for each in runtime.figures()]
     return {
         each.arch: Device(
-            each.name, _rates(each.gflops, precision), gbs=each.gbs, memory=each.memory_bytes, start_us=each.start_us
+            each.name,
+            _rates(each.gflops, precision),
+            gbs=each.gbs,
+            memory=each.memory_bytes,
+            start_us=each.start_us,
+            source=f"{each.name}: {each.source}",
         )
         for each in figures
     }
@@ -88,21 +93,35 @@ def _results(graph: ModelGraph) -> dict[int, int]:
 
 
 def plan_text(choice: PlanChoice) -> str:
-    """Return a plan as a few lines and a table of what each device does."""
+    """Return a plan as a few lines and tables of what each device does and of what it can do."""
     data = plan_dict(choice)
-    rows = [
-        (each["device"], str(each["tasks"]), f"{each['busy_us']:.0f}", f"{each['memory_mb']:.1f}", each["first"])
-        for each in data["devices"]
-    ]
+    rows = list(map(_work_row, data["devices"]))
     others = ", ".join(f"{name} {seconds:.0f}" for name, seconds in data["methods_us"].items())
     return "\n".join([
         f"{choice.plan.objective}: {data['plan_us']:.0f} us {_each(choice)} by {choice.method}",
         f"no plan is below {data['bound_us']:.0f} us (gap {data['gap']:.1%})",
-        format_table(("device", "kernels", "busy us", "MB", "first kernel"), rows),
+        format_table(("device", "kernels", "busy us", "busy", "MB", "first kernel"), rows),
+        format_table(FIGURES, list(map(figures_row, data["devices"]))),
         f"copies between devices: {data['copies']}",
         f"us by method: {others}",
         *(f"{name} has no plan: {reason}" for name, reason in choice.declined.items()),
     ])  # fmt: skip
+
+
+def _work_row(device: Mapping[str, Any]) -> tuple[str, ...]:
+    busy = f"{device['busy_us']:.0f}", f"{device['busy']:.0%}"
+    return (device["device"], str(device["tasks"]), *busy, f"{device['memory_mb']:.1f}", device["first"])
+
+
+FIGURES = ("device", "GFLOP/s", "GB/s", "GB", "us to start a kernel", "figures from")
+"""Columns of what devices can do."""
+
+
+def figures_row(device: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a device of `plan_dict` can do, for these columns."""
+    speeds = ", ".join(f"{kind} {speed:g}" for kind, speed in device["gflops"].items())
+    numbers = device["gbs"], device["memory_gb"], device["start_us"]
+    return (device["device"], speeds, *(f"{number:g}" for number in numbers), device["source"])
 
 
 def _each(choice: PlanChoice) -> str:
@@ -122,8 +141,14 @@ def plan_dict(choice: PlanChoice) -> dict[str, Any]:
             "device": device.name,
             "tasks": len(tasks),
             "busy_us": busy.get((k, k), 0.0) * 1e6,
+            "busy": busy.get((k, k), 0.0) / plan.period if plan.period else 0.0,
             "memory_mb": sum(problem.memory[task] for task in tasks) / 1e6,
             "first": problem.graph.tasks[tasks[0]].name if tasks else "",
+            "gflops": dict(device.gflops),
+            "gbs": device.gbs,
+            "memory_gb": device.memory / 1e9,
+            "start_us": device.start_us,
+            "source": device.source,
         })  # fmt: skip
     return {
         "objective": plan.objective,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fusion
-from fusion.report.device_plan import plan_dict
+from fusion.report.device_plan import FIGURES, figures_row, plan_dict
 from fusion.report.page import page_environment, write_html
 from placement.choose import PlanChoice
 from placement.plan import DevicePlan
@@ -96,6 +96,7 @@ def render_plan(choice: PlanChoice, title: str) -> str:
     data = plan_dict(choice)
     return page_environment().get_template("plan.html.j2").render(
         title=title, version=fusion.__version__, plan=data, lanes=lanes, span=span, ticks=list(_ticks(span)),
+        figures=FIGURES, figures_rows=list(map(figures_row, data["devices"])),
         bound=choice.bound * choice.requests, latency=choice.plan.latency * 1e6, declined=choice.declined,
     )  # fmt: skip
 

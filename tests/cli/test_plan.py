@@ -51,6 +51,8 @@ def test_a_plan(capsys: pytest.CaptureFixture[str], model: Path, objective: str)
     best = min(data["methods_us"].values())  # a stream may mix placements, a call has one of these
     assert data["plan_us"] <= best if objective == "throughput" else data["plan_us"] == best
     assert sum(device["tasks"] for device in data["devices"]) == len(data["placement"])
+    assert 0 < max(device["busy"] for device in data["devices"]) <= 1 + 1e-9
+    assert data["devices"][2]["source"] == "NVIDIA A10, data sheet of March 2021"
 
 
 @pytest.mark.parametrize(("objective", "requests"), [("latency", 1), ("throughput", 3)])
@@ -64,6 +66,7 @@ def test_a_plan_is_drawn(
     assert code == 0
     assert "plan.html" in told
     text = page.read_text()
+    assert all("NVIDIA A10, data sheet" in each and "convolution 62500" in each for each in (told, text))
     kernels = len(re.findall(r'<rect class="kernel', text))
     assert kernels == requests * len(re.findall(r'<rect class="kernel"', text)) > 0
     assert "http" not in text.replace("http-equiv", "")

@@ -23,9 +23,10 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_what_it_says(tmp_path: Path) -> None:
-    topology = read_devices(write(tmp_path, CPU + GPU + LINK))
+    topology = read_devices(write(tmp_path, CPU + 'source = "its data sheet"\n' + GPU + LINK))
     cpu, gpu = topology.devices
     assert (cpu.name, gpu.name, cpu.memory) == ("cpu", "gpu", 1e9)
+    assert (cpu.source, gpu.source) == ("its data sheet", "devices.toml")
     matmul, sum_of_two = Work("matmul", 8e9, 1e6), Work("add", 1e6, 12e6)
     assert (cpu.seconds(matmul), gpu.seconds(matmul)) == pytest.approx((8e-2, 2e-3 + 5e-6))
     assert (cpu.seconds(sum_of_two), gpu.seconds(sum_of_two)) == pytest.approx((1.2e-3, 1.2e-3 + 5e-6))
@@ -57,6 +58,7 @@ def test_the_example_of_the_bench() -> None:
         (CPU.replace("other = 100", "matmul = 100"), "no speed for other work"),
         (CPU.replace("= 100 ", '= "fast" '), "gflops.other is 'fast'"),
         (CPU.replace('"cpu"', "3"), "its name is 3"),
+        (CPU + "source = 3\n", "its source is 3"),
         (CPU + CPU, "the same name"),
         (CPU + GPU, "no link is between cpu and gpu"),
         (CPU + GPU + LINK.replace('"gpu"', '"tpu"'), "it is between"),
