@@ -14,8 +14,8 @@ import pytest
 
 from fusion.frontends import import_model
 from tests.frontends.run import run
+from tests.onnx_nodes.cases import load_cases
 from tests.onnx_nodes.compare import mismatch
-from tests.onnx_nodes.worker import load_cases
 
 _FAMILIES = re.compile(
     r"test_(resize|upsample|(constant|edge|reflect|wrap)_pad|slice|cumsum|cumprod|split_(equal|variable)|tile|expand_dim"

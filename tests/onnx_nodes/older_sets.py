@@ -17,8 +17,8 @@ from onnx import helper
 
 import fusion
 from tests.frontends.against_onnxruntime import onnxruntime_runs
+from tests.onnx_nodes.cases import load_cases
 from tests.onnx_nodes.compare import mismatch
-from tests.onnx_nodes.worker import load_cases
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 # Of each operator: operands by position, what they were called as attributes, and since which set they are operands.

@@ -11,11 +11,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from tests.onnx_nodes.cases import load_cases
 from tests.onnx_nodes.compare import mismatch
 
 Runner = Callable[[Any], tuple[str, list[str]]]
@@ -57,25 +57,6 @@ def _sharing_code() -> AbstractContextManager[None]:
     from tests.kept_code import sharing_code
 
     return sharing_code()
-
-
-@lru_cache
-def load_cases() -> dict[str, Any]:
-    """Return onnx's generated node tests by name. onnx generates them once a process and overflows on purpose."""
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cases = {case.name: case for case in load_model_tests(kind="node")}
-    for case in cases.values():
-        case.data_sets = [tuple(list(map(_array, values)) for values in data_set) for data_set in case.data_sets]
-    return cases
-
-
-def _array(value: Any) -> Any:
-    import onnx
-
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _outcome(runner: Runner, case: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from bench.gate import error_of
 from fusion.errors import FusionError
 from tests.backends.to_onnx.round_trip import exported, round_trip
 from tests.frontends.against_onnxruntime import onnxruntime_runs
+from tests.onnx_nodes.cases import load_cases
 from tests.onnx_nodes.compare import mismatch
-from tests.onnx_nodes.worker import load_cases
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ def seeds() -> Iterator[Seed]:
 
 
 def _node_tests() -> Iterator[Seed]:
-    from tests.onnx_nodes.worker import load_cases
+    from tests.onnx_nodes.cases import load_cases
 
     seen: Counter[tuple[str, int]] = Counter()
     for case in load_cases().values():
