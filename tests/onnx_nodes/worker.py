@@ -50,13 +50,13 @@ def _on_plain_tensors(graph: Any) -> bool:
 
 
 def _sharing_code() -> AbstractContextManager[None]:
-    """As in `tests/conftest.py`: many operators have several tests with the same kernels."""
+    """As in `tests/conftest.py`: many operators have several tests with the same kernels, and none is of code."""
     import fusion
 
     fusion.compile  # noqa: B018 -- before TVM, which alone imports PyTorch
     from tests.kept_code import sharing_code
 
-    return sharing_code()
+    return sharing_code(quick_kernels=True)
 
 
 def _outcome(runner: Runner, case: Any) -> dict[str, Any]:
