@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 from fusion.cache import Store
+from fusion.cache.attempts import attempt
 from fusion.cache.texts import find_text, keep_text
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
@@ -73,7 +74,7 @@ def find_or_compile(
         return compile()
     with _lock_of(key):
         why_none = f"{key_of({'form': key, 'first': first})}.reason"
-        form = _find(store, key)
+        form = _find_placed(store, key) if ctx.graph_libraries else _find(store, key)
         if form is not None and not _is_made_for(form, first):
             # There is one for sizes like those of another first call, and each kind has an entry of its own.
             key = _key_of_kind(key, form, first)
@@ -128,6 +129,16 @@ def form_key(model: ModelDigest, shapes: Shapes, ctx: Context, open_inputs: Sequ
 
 def _name(key: str) -> str:
     return f"{key}.fusion"
+
+
+def _find_placed(store: Store, key: str) -> Specialization | None:
+    """As `_find`, of a form that may have parts on libraries; one whose opening has ended a process is made anew, for
+    which the libraries are tried in another process."""
+    with attempt(store, f"{key}.opening") as is_safe:
+        if is_safe:
+            return _find(store, key)
+        store.drop(_name(key), "a process ended while it opened it")
+        return None
 
 
 @stage("look into the cache")
