@@ -63,6 +63,8 @@ class Context:
         model: What was learned of this machine; None where nothing was.
         writer: Begins the code of each kernel once that has its loops; None where none is before all have theirs.
         deadline: When all that is measured is to end.
+        opens_sizes: Whether this is one of several sizes, of whose forms that for all sizes is made: what follows from
+            sizes alone is a formula then, and would be a table of each.
     """
 
     compiler: KernelCompiler
@@ -79,6 +81,7 @@ class Context:
     model: MachineModel | None = None
     writer: ObjectWriter | None = None
     deadline: Deadline = field(default_factory=Deadline)
+    opens_sizes: bool = False
 
     @property
     def target(self) -> tvm.target.Target:

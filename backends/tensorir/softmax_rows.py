@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,11 +19,22 @@ LEAST = -3.4028234663852886e38
 """What a maximum begins with. From -inf a block whose keys are all masked would be (-inf) - (-inf), a NaN; from here
 its weights are zeros, and a row of which every key is masked is 0 / 0 at the end, as in the plain form."""
 
+LEAST_SUM = 1.1754943508222875e-38
+"""The least normal number. The sum of a row that has a key is 1 at least, as the weight of the maximum is."""
 
-def check_softmax(rows: Sequence[Stage], scores: Var) -> None:
-    """Raise where the last of `rows` is not the softmax of `scores`, of which they read nothing else.
 
-    exp(s[i, n] - max over n of s[i, n]) / (sum over n of exp(s[i, n] - max)), or times the sum's reciprocal
+def bounded_sum(total: Expr) -> Expr:
+    """Return what divides a row where one without keys is to be zeros; NaN stays, as a maximum of two returns the
+    second if they do not compare."""
+    return tirx.max(tirx.const(LEAST_SUM, "float32"), total)
+
+
+def is_bounded_softmax(rows: Sequence[Stage], scores: Var) -> bool:
+    """Return whether the last of `rows`, which is the softmax of `scores`, is zeros where all scores of a row are -inf,
+    as torch's attention is, and not NaN.
+
+    exp(s[i, n] - max over n of s[i, n]) / (sum over n of exp(s[i, n] - max)), or times the sum's reciprocal;
+    so too with max(`LEAST`, the maximum) and max(`LEAST_SUM`, the sum) in place of these
 
     Raises:
         Declined: The rows are something else.
@@ -33,13 +45,25 @@ def check_softmax(rows: Sequence[Stage], scores: Var) -> None:
     names = _Names(rows, len(dims_of(scores)))
     top, total = reductions
     score, maximum, summed = (names.of(buffer) for buffer in (scores, top.buffer, total.buffer))
-    grown, one = tirx.exp(score - maximum), tirx.const(1, "float32")
-    if not structural_equal(names.value(top), score) or not structural_equal(names.value(total), grown):
+    tops, divisors = (maximum, *_at_least(LEAST, maximum)), (summed, *_at_least(LEAST_SUM, summed))
+    exponentials = [tirx.exp(score - highest) for highest in tops]
+    found = [form for form, grown in enumerate(exponentials) if structural_equal(names.value(total), grown)]
+    if not structural_equal(names.value(top), score) or not found:
         raise Declined("its rows are no softmax: a maximum of other numbers, or a sum of others than exponentials")
-    results = (grown / summed, grown * (one / summed), (one / summed) * grown)
+    (form,) = found
+    grown, divisor = exponentials[form], divisors[form]
+    share = tirx.const(1, "float32") / divisor
     last = names.of(rows[-1].buffer)
-    if not any(structural_equal(last, result) for result in results):
+    if not any(structural_equal(last, result) for result in (grown / divisor, grown * share, share * grown)):
         raise Declined("its rows are no softmax: not exponentials divided by their sum")
+    return form > 0
+
+
+def _at_least(bound: float, value: Expr) -> tuple[Expr, Expr]:
+    """Return what is made of a clip without an upper bound: as it is lowered, and where maxima drop NaN."""
+    least, most = tirx.const(bound, "float32"), tirx.const(math.inf, "float32")
+    held = tirx.Select(value > most, most, value)
+    return tirx.max(least, tirx.min(most, value)), tirx.Select(held < least, least, held)
 
 
 @dataclass
@@ -67,8 +91,7 @@ class _Names:
         key = (*stage.spatial, *stage.reduce)[-1]
 
         def name(load: TensorLoad) -> Expr:
-            *_, extent = dims_of(load.source)
-            if len(load.indices) == self.rank and not is_at(load.indices[-1], Axis(key.var, extent)):
+            if len(load.indices) == self.rank and not is_at(load.indices[-1], Axis(key.var, dims_of(load.source)[-1])):
                 raise Declined(f"{stage.buffer.name} reads another key")
             return self.of(load.source)
 

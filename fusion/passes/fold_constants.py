@@ -2,83 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import call_name, data_of
 from fusion.memory import usable_memory
+from fusion.passes.numpy_operators import BROADCASTS, MAKERS, OPERATORS, Array
 from fusion.passes.rebuild import constant, rebuild_main
 from fusion.shapes import known_extents
 from fusion.tensors import tensor_bytes
-
-Array = npt.NDArray[Any]
-Evaluate = Callable[[relax.Call, Sequence[Array]], Array]
 
 
 @dataclass(frozen=True)
 class FoldConstants:
     """`y = R.reshape(R.const(w), s)`  ->  `R.const(w.reshape(s))`, for the operators that rearrange or combine weights.
 
-    Frontends fold what their formats can express; these are left by the rewriting of single operators.
+    Frontends fold what their formats can express; these are left by the rewriting of single operators. A tensor of one
+    value everywhere stays, as kernels have it without memory; what is made of it is folded.
+
+    Attributes:
+        makers: Whether positions are known, and what is made of them, as a causal mask is.
     """
 
+    makers: bool = True
     name: str = "fold_constants"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        known: dict[relax.Var, GenericConst] = {}
+        known: dict[relax.Var, _Known] = {}
         left = min(_MOST_BYTES, usable_memory() // 4)
 
         def visit(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
             nonlocal left
-            folded = _fold(builder, value, known, left)
+            is_left_out = not self.makers and call_name(value) in MAKERS
+            folded = None if is_left_out else _fold(builder, value, known, left)
             if folded is None:
                 return value
-            if folded is not value:
-                left -= _size_of(folded)
-            made = builder.emit(folded, var.name)
+            if folded.value is not value:
+                left -= _size_of(folded.value)
+            made = builder.emit(folded.value if folded.is_kept else value, var.name)
             known[made] = folded
             return made
 
         return relax.transform.CanonicalizeBindings()(rebuild_main(mod, visit))
 
 
+@dataclass(frozen=True)
+class _Known:
+    """The value of a variable.
+
+    Attributes:
+        is_kept: Whether it takes the place of what computes it.
+        elements: How many the largest tensor has that it is made of and that is kept, itself if it is.
+    """
+
+    value: GenericConst
+    is_kept: bool
+    elements: int
+
+
 def _fold(
-    builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var, GenericConst], left: int
-) -> GenericConst | None:
+    builder: relax.BlockBuilder, value: relax.Expr, known: dict[relax.Var, _Known], left: int
+) -> _Known | None:
     """Return the value of `value`, or None where it is not known, or has more than `left` bytes."""
     if isinstance(value, GenericConst):
-        return value
+        return _given(value)
     if call_name(value) == "shape_to_tensor":
-        return _extents(builder, data_of(value))
-    evaluate = _EVALUATE.get(call_name(value))
+        extents = _extents(builder, data_of(value))
+        return None if extents is None else _given(extents)
+    evaluate = OPERATORS.get(call_name(value))
     if evaluate is None:
         return None
-    tensors = [known.get(arg, arg) if isinstance(arg, relax.Var) else arg for arg in value.args]
-    operands = [tensor for tensor in tensors if not isinstance(tensor, relax.ShapeExpr) and not _are_numbers(tensor)]
-    if not all(isinstance(operand, GenericConst) and _is_plain(operand) for operand in operands):
+    args = [arg for arg in value.args if not isinstance(arg, relax.ShapeExpr) and not _are_numbers(arg)]
+    operands = [known.get(arg) if isinstance(arg, relax.Var) else _given(arg) for arg in args]
+    if not all(operand is not None and _is_plain(operand.value) for operand in operands):
         return None
-    arrays = [operand.value.numpy() for operand in operands]
+    arrays = [operand.value.value.numpy() for operand in operands if operand is not None]
     if not has_value(value, arrays):
         return None
     result = builder.normalize(value).ty
-    shape = known_extents(result.shape)
+    shape, dtype = known_extents(result.shape), str(result.dtype.dtype)
     if shape is None:  # axes that only the run knows, of a reshape
         return None
-    if prod(shape) > max(_LARGE, *(4 * array.size for array in arrays)):
+    elements = max([1, *(operand.elements for operand in operands if operand is not None)])
+    is_small = prod(shape) <= max(_LARGE, 4 * elements)
+    if (not is_small and prod(shape) > _MOST_MADE) or tensor_bytes(shape, dtype) > left:
         return None
-    if tensor_bytes(shape, str(result.dtype.dtype)) > left:
-        return None
+    is_kept = call_name(value) not in BROADCASTS and (is_small or dtype == "bool")
     with np.errstate(all="ignore"):
         folded = evaluate(value, arrays)
-    return constant(folded.astype(str(result.dtype.dtype), copy=False).reshape(shape))
+    made = constant(folded.astype(dtype, copy=False).reshape(shape))
+    return _Known(made, is_kept, prod(shape) if is_kept else elements)
+
+
+def _given(value: relax.Expr) -> _Known | None:
+    return _Known(value, True, prod(map(int, value.value.shape))) if _is_tensor(value) else None
 
 
 INDEXING = ("take", "gather_elements")
@@ -99,6 +122,10 @@ _LARGE = 1 << 16
 """Elements of a result that broadcasting may make out of nothing; a larger one is computed by every run."""
 
 
+_MOST_MADE = 1 << 20
+"""The same of masks, which have a byte an element, and of what they are made of, as a causal one of distances."""
+
+
 _MOST_BYTES = 4 << 30
 """Of all results together: a chain of products of vectors grows fourfold with every one."""
 
@@ -117,13 +144,20 @@ def _extents(builder: relax.BlockBuilder, shape: relax.Expr) -> GenericConst | N
 
 
 def _are_numbers(arg: relax.Expr) -> bool:
-    """Return whether an argument is a tuple of known integers, such as the ends of a slice."""
-    return isinstance(arg, relax.Tuple) and all(isinstance(item, tvm.tirx.IntImm) for item in arg.fields)
+    """Return whether an argument is a known number, as the first one of a range is, or a tuple of known integers, as
+    the ends of a slice are."""
+    if isinstance(arg, relax.Tuple):
+        return all(isinstance(item, tvm.tirx.IntImm) for item in arg.fields)
+    return isinstance(arg, (tvm.tirx.IntImm, tvm.tirx.FloatImm))
+
+
+def _is_tensor(value: relax.Expr) -> bool:
+    return isinstance(value, GenericConst) and isinstance(value.value, tvm.runtime.Tensor)
 
 
 def _is_plain(operand: GenericConst) -> bool:
     """Return whether numpy has the constant's type; bfloat16, float8 and int4 are left alone."""
-    return isinstance(operand.value, tvm.runtime.Tensor) and str(operand.ty.dtype.dtype) in _NUMPY_TYPES
+    return str(operand.ty.dtype.dtype) in _NUMPY_TYPES
 
 
 _NUMPY_TYPES = {
@@ -132,66 +166,4 @@ _NUMPY_TYPES = {
     "float32",
     "float64",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-}
-
-
-def _reshaped(call: relax.Call, operands: Sequence[Array]) -> Array:
-    return operands[0]  # the caller gives every result its shape
-
-
-def _permuted(call: relax.Call, operands: Sequence[Array]) -> Array:
-    axes = call.attrs.axes
-    return np.transpose(operands[0], None if axes is None else [int(axis) for axis in axes])
-
-
-def _sliced(call: relax.Call, operands: Sequence[Array]) -> Array:
-    axes, begin, end, *strides = ([int(item) for item in arg.fields] for arg in call.args[1:])
-    parts = [slice(None)] * operands[0].ndim
-    for axis, *part in zip(axes, begin, end, *strides, strict=True):
-        parts[axis] = slice(*part)
-    return operands[0][tuple(parts)]
-
-
-def _quotient(a: Array, b: Array) -> Array:
-    """Return a / b, of integers rounded towards zero; the lowest one divided by -1 is itself."""
-    with np.errstate(all="ignore"):
-        if a.dtype.kind == "f":
-            return np.asarray(a / b)
-        return np.asarray((a - np.fmod(a, b)) // b)
-
-
-def _taken(call: relax.Call, operands: Sequence[Array]) -> Array:
-    """In mode "fast" indices are inside, and negative ones count from the end."""
-    data, indices = operands
-    axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    return np.asarray(np.take(data, indices, axis, mode="clip" if str(call.attrs.mode) == "clip" else "wrap"))
-
-
-def _gathered(call: relax.Call, operands: Sequence[Array]) -> Array:
-    """Indices of fewer elements than the data along other axes are into its first ones."""
-    data, indices = operands
-    axis = int(call.attrs.axis) % data.ndim
-    near = tuple(slice(None if at == axis else size) for at, size in enumerate(indices.shape))
-    return np.take_along_axis(data[near], indices, axis)
-
-
-def _combine(function: Callable[..., Array]) -> Evaluate:
-    return lambda call, operands: function(*operands)
-
-
-_EVALUATE: dict[str, Evaluate] = {
-    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _reshaped),
-    "permute_dims": _permuted,
-    "strided_slice": _sliced,
-    "astype": _reshaped,
-    "add": _combine(np.add),
-    "subtract": _combine(np.subtract),
-    "multiply": _combine(np.multiply),
-    "divide": _combine(_quotient),
-    "sqrt": _combine(np.sqrt),
-    "less": _combine(np.less),
-    "where": _combine(np.where),
-    "take": _taken,
-    "gather_elements": _gathered,
-    "negative": _combine(np.negative),
 }

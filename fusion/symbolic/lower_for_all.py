@@ -64,7 +64,7 @@ def lower_for_all(
         raise Declined("the rank of an input is open, or it is no tensor")
     sizes = None if first is None else dims.sizes(first)
     importer = SizedImports(read, dims.reaching(sizes), sizes)
-    ctx = ctx.without_libraries("their models are for one size of each dimension")
+    ctx = replace(ctx, opens_sizes=True).without_libraries("their models are for one size of each dimension")
     try:
         return _lower(importer, ctx)
     except (Declined, FusionError) as reason:

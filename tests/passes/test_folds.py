@@ -90,6 +90,27 @@ def test_what_is_not_known_or_not_listed_stays() -> None:
     unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.astype(bfloat, "float32"))), [normal(2, 3)])
 
 
+@pytest.mark.parametrize("length", [9, 300])
+def test_causal_masks_are_known(length: int) -> None:
+    """torch makes them in every program, of positions. Of 300 the distances alone are more than is kept."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        keys = b.emit(op.expand_dims(b.emit(op.arange(0, length, 1, "int64")), 0))
+        queries = b.emit(op.expand_dims(b.emit(op.arange(length)), 1))
+        past = b.emit(op.less_equal(b.emit(op.subtract(keys, queries)), constant(np.array(0))))
+        kept = b.emit(op.logical_and(past, b.emit(op.full((length, length), relax.const(True, "bool")))))
+        bias = b.emit(op.where(kept, relax.const(0.0), relax.const(-9.0)))
+        return op.add(x, bias)
+
+    assert names(apply(FoldConstants(), build, [normal(length)])) == ["add"]
+    kept = names(FoldConstants(makers=False)(module(build, [normal(length)])))
+    assert kept == names(module(build, [normal(length)]))
+
+
+def test_what_is_one_value_stays() -> None:
+    unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.full((3, 4), relax.const(2.0)))), [normal(3, 4)])
+
+
 # --- WidenConv1d ---
 
 

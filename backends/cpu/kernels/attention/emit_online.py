@@ -24,7 +24,7 @@ from tvm.ir import Var
 from backends.cpu.kernels.attention.plan import AttentionPlan, padded
 from backends.cpu.kernels.attention.products import BlockProduct, Products, Right, row_of
 from backends.cpu.kernels.attention.read import AttentionStages, Block, operand
-from backends.cpu.kernels.attention.softmax import Online, find_softmax
+from backends.cpu.kernels.attention.softmax import Online, divisor, find_softmax
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
@@ -127,7 +127,8 @@ class OnlineBlock:
         epilogue = Epilogue.prepare(nest, self.values, lanes)
         total = self.memory[self.online.total]
         with nest.loop("row", block.rows) as row:
-            share = nest.bind("share", tirx.const(1, "float32") / tirx.BufferLoad(total, [row]))
+            whole = divisor(self.stages, tirx.BufferLoad(total, [row]))
+            share = nest.bind("share", tirx.const(1, "float32") / whole)
             for at, count in vector_runs(nest, channels, lanes):
                 registers = RegisterRows(nest, 1, [(0, count)])
                 sums = tirx.BufferLoad(self.sums, [ramp(row * channels + at, count)])

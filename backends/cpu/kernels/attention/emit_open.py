@@ -35,6 +35,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
 from backends.tensorir.result import Scheduled
+from backends.tensorir.softmax_rows import bounded_sum
 
 
 def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -228,6 +229,8 @@ class _Task:
         if self.between.state is None:
             return None
         one, total = tirx.const(1, "float32"), tirx.BufferLoad(self.between.state.total, [row])
+        if self.attention.is_bounded:
+            total = bounded_sum(total)
         return self.nest.bind("share", one / tirx.Select(int64(self.attention.chain.keys) > 0, total, one))
 
     def _place(self, row: Expr, at: Expr, i: Expr, j: Expr, channel: Expr) -> list[Expr]:

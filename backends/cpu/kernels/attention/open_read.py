@@ -10,6 +10,7 @@ from backends.cpu.kernels.attention.read import AttentionStages, read_attention
 from backends.cpu.kernels.attention.softmax import find_softmax
 from backends.tensorir.extents import Extent
 from backends.tensorir.roles import Output, compose
+from backends.tensorir.softmax_rows import is_bounded_softmax
 from backends.tensorir.stages import Stage, dims_of
 from fusion.declined import Declined
 
@@ -53,6 +54,7 @@ class OpenAttention:
         entering: What the second one, or the softmax, reads for each element of the first.
         outputs: What is stored for each element of the second.
         is_softmax: Whether there is a softmax.
+        is_bounded: Whether that is zeros in rows whose scores are all -inf.
     """
 
     chain: OpenChain
@@ -61,6 +63,7 @@ class OpenAttention:
     entering: Output
     outputs: tuple[Output, ...]
     is_softmax: bool
+    is_bounded: bool
 
 
 def read_open_attention(func: tirx.PrimFunc) -> OpenAttention:
@@ -81,4 +84,5 @@ def read_open_attention(func: tirx.PrimFunc) -> OpenAttention:
         entering=entering,
         outputs=outputs,
         is_softmax=bool(stages.rows),
+        is_bounded=bool(stages.rows) and is_bounded_softmax(stages.rows, between),
     )

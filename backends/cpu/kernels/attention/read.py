@@ -247,6 +247,27 @@ class Rows:
     factor: Var | None = None
 
 
+def multiply_shares(rows: Rows) -> Rows:
+    """Return `rows` whose last stage multiplies, where it divides by one number a row; others as they are.
+
+    p[i, n] = exp[i, n] / total[i]  ->  share[i] = 1 / total[i], p[i, n] = exp[i, n] * share[i]
+    """
+    if not rows.stages:
+        return rows
+    *others, last = rows.stages
+    if last.combine is not None or not isinstance(last.value, tirx.Div):
+        return rows
+    whole, total = last.value.a, last.value.b
+    if not _is_whole(whole, last, others) or not _is_factor(total, last, others):
+        return rows
+    made = next(stage for stage in others if stage.buffer.same_as(total.source))
+    shape, dtype = shape_of(made.buffer), dtype_of(made.buffer)
+    share, row = tirx.decl_buffer(shape, dtype, "share"), [axis.var for axis in made.spatial]
+    shares = Stage(share, made.spatial, (), tirx.const(1, dtype) / tirx.BufferLoad(made.buffer, row))
+    product = replace(last, value=whole * tirx.BufferLoad(share, list(total.indices)))
+    return Rows([*others, shares, product], rows.buffer)
+
+
 def defer_factor(rows: Rows) -> Rows:
     """Return `rows` without the last stage, `p[i, n] = exp[i, n] * scale[i]`, whose factor then comes behind the
     product, where rows are shorter; with another last stage, or none, as they are.

@@ -27,7 +27,7 @@ from backends.cuda.kernels.warps import shuffled
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Nest, int64
 from backends.tensorir.inlining import Resolver
-from backends.tensorir.softmax_rows import LEAST
+from backends.tensorir.softmax_rows import LEAST, bounded_sum
 from backends.tensorir.stages import shape_of
 from fusion.declined import Declined
 
@@ -251,7 +251,9 @@ class _Writer:
             for distance in plan.products.distances:
                 nest.store(self.total, [row], total + shuffled(total, distance))
         with self._each_sum() as (slot, row):
-            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / tirx.BufferLoad(self.total, [row]))
+            total = tirx.BufferLoad(self.total, [row])
+            whole = bounded_sum(total) if plan.region.is_bounded else total
+            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / whole)
         call_device(nest, "wait_copies<0>")
         barrier(nest)
         columns = Side(plan.values, self.shared, int64(0), int64(0), plan.channels)

@@ -17,7 +17,7 @@ from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, read_matrices
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.tensorir.emit import int64
-from backends.tensorir.softmax_rows import check_softmax
+from backends.tensorir.softmax_rows import is_bounded_softmax
 from backends.tensorir.stages import Stage, dtype_of, loads, output_buffers, read_stages, shape_of
 from fusion.declined import Declined
 
@@ -36,6 +36,7 @@ class AttentionRegion:
         stages: Those stages, by what they make.
         sums: The second product in float32, of the shape that the graph has.
         behind: What is stored of it.
+        is_bounded: Whether rows whose logits are all -inf have weights of 0.
     """
 
     scores: MatrixProduct
@@ -45,6 +46,7 @@ class AttentionRegion:
     stages: Mapping[Var, Stage]
     sums: Var
     behind: ElementwiseRegion
+    is_bounded: bool
 
     @property
     def values(self) -> MatrixOperand:
@@ -83,13 +85,14 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     logits = elementwise[-1] if elementwise else made
     if not weighted.left.buffer.same_as(between[between.index(second) - 1].buffer):
         raise Declined("the second product does not read the last of what stands before it")
-    check_softmax(rows, logits.buffer)
+    is_bounded = is_bounded_softmax(rows, logits.buffer)
     if shape_of(logits.buffer) != shape_of(first.buffer):
         raise Declined("the scores change their shape")
     sums, behind = behind_sums([stage for stage in between[between.index(second) :]], second, outputs)
     return AttentionRegion(
         scores=scores, weighted=weighted, made=made.buffer, logits=logits,
         stages={stage.buffer: stage for stage in elementwise}, sums=sums, behind=behind,
+        is_bounded=is_bounded,
     )  # fmt: skip
 
 

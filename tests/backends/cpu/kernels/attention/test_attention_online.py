@@ -17,6 +17,7 @@ from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.roles import find_anchors
+from backends.tensorir.softmax_rows import LEAST, LEAST_SUM
 from backends.tensorir.space import Space
 from fusion import context
 from partition.profitability import no_template
@@ -135,6 +136,28 @@ def test_masks_come_out_as_in_three_kernels(name: str) -> None:
     (apart,) = run(attention.relax, arrays, "llvm", 2, judge=no_template).outputs
     (made,) = run_in_blocks(attention.relax, arrays, InBlocks(13, 16)).outputs
     np.testing.assert_allclose(made, apart, rtol=0, atol=2e-6 * max(1.0, np.nanmax(np.abs(apart), initial=0)))
+
+
+def _bounded(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var, mask: relax.Var) -> relax.Expr:
+    """Attention as torch has it, whose rows without keys are zeros."""
+    scores = b.emit(op.add(b.emit(op.matmul(q, k)), mask))
+    top = b.emit(op.clip(b.emit(op.max(scores, -1, keepdims=True)), LEAST, np.inf))
+    grown = b.emit(op.exp(b.emit(op.subtract(scores, top))))
+    total = b.emit(op.clip(b.emit(op.sum(grown, -1, keepdims=True)), LEAST_SUM, np.inf))
+    return op.matmul(b.emit(op.divide(grown, total)), v)
+
+
+@pytest.mark.parametrize("keys", [16, 70])
+@pytest.mark.parametrize("name", ["every key of a row", "a NaN in the first block", "an infinity in the last block"])
+def test_rows_without_keys_are_zeros_where_the_graph_says_so(name: str, keys: int) -> None:
+    arrays = [*Attention((2,), 24, 8, 70, 20).arrays(), MASKS[name]]
+    (made,) = run_in_blocks(_bounded, arrays, InBlocks(13, keys)).outputs
+    q, k, v, mask = (array.astype("float64") for array in arrays)
+    scores = q @ k + mask
+    with np.errstate(all="ignore"):
+        grown = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), LEAST))
+        want = grown / np.maximum(grown.sum(-1, keepdims=True), LEAST_SUM) @ v
+    np.testing.assert_allclose(made, want, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)
