@@ -31,10 +31,10 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from backends.cpu import bfloat16
-from backends.cpu.costs import CACHE_LINE, FETCHED_TILES, FEW_TILES, PREFETCH_STEPS
+from backends.cpu.costs import FETCHED_TILES, FEW_TILES, PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
-from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
 from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
@@ -125,8 +125,8 @@ def emit(
     chunks = Split(panels[0] if alike else sum(panels), blocking.panel_chunks)
     tasks = work.extents.outer * row_chunks.count * chunks.count
     tiles = row_chunks.longest * Split.of(work.extents.width, blocking.tile.width).count
-    # Each vector by itself asks for a line as often as it has vectors, and all tiles but the first find it in L2.
-    looks_ahead = tiles <= FEW_TILES or 4 * work.extents.lanes >= CACHE_LINE
+    # All tiles but the first find the weights in L2.
+    looks_ahead = tiles <= FEW_TILES or vectors_are_lines(work.extents.lanes)
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         panel_chunk = task % chunks.count
         row_chunk = task // chunks.count % row_chunks.count

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from backends.cpu.costs import FETCHED_SHARE, FMA_PER_CYCLE, MEMORY_BYTES_PER_CYCLE
+from backends.cpu.costs import CACHE_LINE, FETCHED_SHARE, FMA_PER_CYCLE, MEMORY_BYTES_PER_CYCLE
 from backends.tensorir.emit import pieces
+
+
+def vectors_are_lines(lanes: int) -> bool:
+    """Return whether each vector of float32 weights is a line or more, and worth a fetch of its own: of smaller ones
+    each line would be fetched several times, by steps that have fewer cycles to spare."""
+    return 4 * lanes >= CACHE_LINE
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from tvm.ir import Var
 from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.kernels.shared.epilogue import Epilogue
+from backends.cpu.kernels.shared.extents import vectors_are_lines
 from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
 
@@ -150,7 +151,7 @@ class PanelProduct:
         epilogue = Epilogue(work.outputs, scratch, isinstance(work.arithmetic, BFloat16))
         kernel = MicroKernel(
             nest=nest, work=work, blocking=Blocking(panels.table.tile, 1, 1, panels.block), load_rows=load_rows,
-            outer=int64(outer), epilogue=epilogue,
+            outer=int64(outer), epilogue=epilogue, looks_ahead=vectors_are_lines(work.extents.lanes),
         )  # fmt: skip
         return PanelProduct(nest, panels, kernel)
 

@@ -3,6 +3,7 @@
     switch height                                   bodies for some; a lower tile computes its last row several times
       acc[height, vectors] = 0                      registers
       for k: acc += rows[i, k] * weights[vector, k]
+        where a vector is a line: fetch weights of later steps
         in the tallest body                         those of lower tiles have hardly anything to wait for
           fetch a part of the next tile's rows
           fetch line k of what the tile's result is written to, if not before
@@ -20,7 +21,8 @@ from itertools import product
 
 from tvm import tirx
 
-from backends.cpu.costs import CACHE_LINE, LINES_AT_ONCE, PREFETCH_STEPS
+from backends.cpu.costs import CACHE_LINE, LINES_AT_ONCE, PREFETCH_STEPS, UNROLLED_STEPS
+from backends.cpu.kernels.shared.extents import vectors_are_lines
 from backends.tensorir.emit import Expr, int64
 
 _READ, _WRITE = 0, 1
@@ -103,6 +105,9 @@ class TileSums:
         cases = " ".join(f"i64 {height}, label %rows.{body}" for height, body in served.items())
         bodies = "\n".join(self._body(height) for height in self.heights)
         loops = "\n".join(f"!{place} = distinct !{{!{place}, !0}}" for place, _ in enumerate(self.heights, 1))
+        unrolled = f'"llvm.loop.unroll.count", i32 {UNROLLED_STEPS}'
+        if self._looks_ahead:
+            unrolled = '"llvm.loop.unroll.disable"'
         return f"""
 declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
@@ -118,13 +123,18 @@ done:
   ret i32 0
 }}
 
-!0 = !{{!"llvm.loop.unroll.disable"}}
+!0 = !{{!{unrolled}}}
 {loops}
 """
 
     @property
     def _vector(self) -> str:
         return f"<{self.lanes} x float>"
+
+    @property
+    def _looks_ahead(self) -> bool:
+        """Whether each vector of weights is fetched ahead."""
+        return vectors_are_lines(self.lanes)
 
     def _of_products(self, name: str) -> list[str]:
         return [f"{name}.{place}" for place in range(self.products)]
@@ -259,6 +269,9 @@ done:
             lines += [
                 f"  %from.{v}.{h} = getelementptr float, ptr %panel.{v}.{h}, i64 %at.{h}",
                 f"  %weight.{v}.{h} = load {vector}, ptr %from.{v}.{h}, align 4",
+            ]
+        for v in range(self.vectors) if self._looks_ahead else ():
+            lines += [
                 f"  %ahead.{v}.{h} = getelementptr float, ptr %from.{v}.{h}, i64 {PREFETCH_STEPS * lanes}",
                 f"  call void @llvm.prefetch.p0(ptr %ahead.{v}.{h}, i32 {_READ}, i32 3, i32 1)",
             ]
