@@ -32,7 +32,7 @@ from backends.tensorir.stages import shape_of
 def emit_depthwise(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: DepthwiseTile) -> Scheduled:
     """Return the vectorised form of `func`."""
     nest = Nest()
-    _TaskWriter(TileWriter.of(nest, roles, machine.vector_lanes), roles, point).emit()
+    _TaskWriter(TileWriter.of(nest, roles, machine), roles, point).emit()
     return Scheduled(func.with_body(nest.finish()), roles.kind, str(point))
 
 

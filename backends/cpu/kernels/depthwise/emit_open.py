@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from backends.cpu.costs import LOADS_PER_CYCLE, TILE_CYCLES
-from backends.cpu.kernels.depthwise.plan import taps_of
+from backends.cpu.kernels.depthwise.plan import taps_of, window_of
 from backends.cpu.kernels.depthwise.tile import TileWriter
 from backends.cpu.kernels.shared.convolution.depthwise_tiles import widest_tile
 from backends.cpu.kernels.shared.epilogue import Epilogue
@@ -27,7 +27,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.extents import Extent
 from backends.tensorir.result import Scheduled
-from backends.tensorir.roles import read_roles
+from backends.tensorir.roles import Roles, read_roles
 from backends.tensorir.stages import dims_of
 
 _LOSS = 1.5
@@ -45,12 +45,12 @@ def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
     """
     roles, nest = read_roles(func), Nest()
     batch, height, width, channels = roles.shape
-    blocks, table = ChannelBlocks(channels, machine.vector_lanes), _table(taps_of(roles), machine)
+    blocks, table = ChannelBlocks(channels, machine.vector_lanes), _table(roles, machine)
     grid = OpenGrid.of(batch, height, 1, blocks.count, machine=machine, threads=threads)
     with grid.tasks(nest) as task:
         tiles = RowTiles.of(nest, table, int64(0), int64(width))
         epilogue = Epilogue.prepare(nest, roles.outputs, table.heights[-1] * machine.vector_lanes)
-        writer = TileWriter.of(nest, roles, machine.vector_lanes)
+        writer = TileWriter.of(nest, roles, machine)
         with nest.loop("row", task.end - task.first) as step:
             y = nest.settle("y", task.first + step)
             for channel, many in blocks.loop(nest, task.start, task.stop):
@@ -59,9 +59,9 @@ def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
     return Scheduled(func.with_body(nest.finish()), roles.kind, f"{grid}; {table}")
 
 
-def _table(taps: int, machine: Machine) -> RowTable:
+def _table(roles: Roles, machine: Machine) -> RowTable:
     """Return the widths of tiles of one vector of channels, where sums of a tile hide the latency of those before."""
-    tile = RegisterTile(1, widest_tile(machine, 1), 1)
+    taps, tile = taps_of(roles), RegisterTile(1, widest_tile(window_of(roles), machine, 1), 1)
     costs = (taps * (width + 1) / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width for width in range(1, tile.width + 1))
     return RowTable.by_costs(tile, [0.0, *costs], Bodies(_LOSS))
 

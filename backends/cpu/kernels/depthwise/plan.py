@@ -15,10 +15,15 @@ from backends.tensorir.stages import shape_of
 
 def depthwise_space(roles: Roles, machine: Machine, threads: int) -> Space[DepthwiseTile]:
     """Return every register tile, with every cut of the channels."""
-    return depthwise_tiles(roles.shape, taps_of(roles), machine, threads)
+    return depthwise_tiles(roles.shape, window_of(roles), taps_of(roles), machine, threads)
 
 
 def taps_of(roles: Roles) -> int:
     """Return how many products each element of the result is the sum of."""
-    taps = prod(Window.from_annotation(roles.attrs["window"]).kernel)
+    taps = prod(window_of(roles).kernel)
     return taps * shape_of(roles.operands[1])[2] if roles.kind == GROUPED else taps
+
+
+def window_of(roles: Roles) -> Window:
+    """Return what an element of the result sees of the image."""
+    return Window.from_annotation(roles.attrs["window"])

@@ -212,18 +212,26 @@ class BandWriter:
             for i, (part, (_, lanes)) in product(range(registers.rows), enumerate(registers.parts)):
                 registers.write(i, part, self._outside(lanes))
         firsts = [nest.settle(f"first{ry}", row + x * (window.strides[1] * self._width)) for ry, row in enumerate(rows)]
-        for (ry, first), rx in product(enumerate(firsts), range(window.kernel[1])):
-            for part, (at, lanes) in enumerate(registers.parts):
-                weight = None
-                if self.stages.taps is not None:
-                    load = tirx.BufferLoad(self.stages.taps, [ry, rx, ramp(channel + at, lanes)])
-                    weight = nest.bind(f"w{ry}_{rx}_{at}", load)
-                for i in range(registers.rows):
-                    column = i * window.strides[1] + rx * window.dilation[1]
-                    value = tirx.BufferLoad(self.lines.buffer, [ramp(first + (column * self._width + at), lanes)])
+        seen = window.readers(registers.rows)
+        for (ry, first), (part, (at, lanes)) in product(enumerate(firsts), enumerate(registers.parts)):
+            weights = self._weights(ry, channel + at, lanes)
+            for column, readers in seen:
+                load = tirx.BufferLoad(self.lines.buffer, [ramp(first + (column * self._width + at), lanes)])
+                value = nest.bind(f"p{ry}_{column}_{at}", load)
+                for i, rx in readers:
                     total = registers.read(i, part)
-                    taken = tirx.max(total, value) if weight is None else total + value * weight
+                    taken = total + value * weights[rx] if weights else tirx.max(total, value)
                     registers.write(i, part, taken)
+
+    def _weights(self, ry: int, channel: Expr, lanes: int) -> list[Expr]:
+        """Return the weights of row `ry` of the window for `lanes` channels from `channel` on; none where it pools."""
+        if self.stages.taps is None:
+            return []
+        loads = (
+            tirx.BufferLoad(self.stages.taps, [ry, rx, ramp(channel, lanes)])
+            for rx in range(self.stages.sizes.window.kernel[1])
+        )
+        return [self.nest.bind(f"w{ry}_{rx}", load) for rx, load in enumerate(loads)]
 
 
 def _stride(sizes: RollingSizes, machine: Machine) -> int:

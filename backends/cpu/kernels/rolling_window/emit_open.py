@@ -89,16 +89,16 @@ class _Tables:
         bodies = Bodies(_LOSS, fill=True)
         made = RowTable.of(vectors, depth, registers, bodies=bodies, most=_WIDEST)
         projected = choose_panels(stages.projection.product(machine).extents, machine) if stages.projection else None
-        return _Tables(vectors, made, _window_table(sizes, vectors), projected)
+        return _Tables(vectors, made, _window_table(sizes, machine, vectors), projected)
 
     def __str__(self) -> str:
         behind = f"; projection {self.projected}" if self.projected else ""
         return f"{self.made}; windows {self.seen}{behind}"
 
 
-def _window_table(sizes: RollingSizes, vectors: int) -> RowTable:
+def _window_table(sizes: RollingSizes, machine: Machine, vectors: int) -> RowTable:
     """Return the tiles of the window, each operation of which reads memory once, and each tap once more."""
-    taps, widest = prod(sizes.window.kernel), widest_window_tile(vectors)
+    taps, widest = prod(sizes.window.kernel), widest_window_tile(sizes, machine, vectors)
     costs = (
         taps * (width + 1) * vectors / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width * vectors
         for width in range(1, widest + 1)

@@ -20,7 +20,7 @@ from backends.cpu.kernels.rolling_window.costs import PROJECTION_MARGIN
 from backends.cpu.kernels.rolling_window.read import RollingSizes, RollingStages
 from backends.cpu.kernels.shared.blocking import choose_blocking, chunk_counts
 from backends.cpu.kernels.shared.chains.several_kernels import cycles_alone, passing_cycles
-from backends.cpu.kernels.shared.convolution.depthwise_tiles import depthwise_tiles
+from backends.cpu.kernels.shared.convolution.depthwise_tiles import depthwise_tiles, window_taps
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.stitching.plan import stitched_work
@@ -181,7 +181,8 @@ class _Block:
         """Return the block of `vectors` vectors, with the register tiles that cost least by themselves."""
         found = [tile for tile in tiles(1, sizes.width, vectors, machine.vector_registers) if tile.vectors == vectors]
         tile = min(found, key=lambda tile: total_cycles(tile, 1, sizes.width, vectors, sizes.steps))
-        return _Block(sizes, machine, tile, Split.of(sizes.columns, widest_window_tile(vectors)).longest)
+        columns = Split.of(sizes.columns, widest_window_tile(sizes, machine, vectors)).longest
+        return _Block(sizes, machine, tile, columns)
 
     def cycles(self, rows: int, many: int) -> float:
         """Return the estimate for `rows` rows of the window's result and `many` blocks of channels."""
@@ -207,9 +208,11 @@ class _Block:
         return taps * (columns + 1) * vectors / LOADS_PER_CYCLE + TILE_CYCLES + 2 * columns * vectors
 
 
-def widest_window_tile(vectors: int) -> int:
-    """Return how many pixels of so many vectors the window computes at a time at most."""
-    return _ACCUMULATORS // vectors
+def widest_window_tile(sizes: RollingSizes, machine: Machine, vectors: int) -> int:
+    """Return how many pixels of so many vectors the window computes at a time at most, beside the weights of a row of
+    it and a pixel."""
+    weights = 0 if sizes.pools else window_taps(sizes.window, machine)
+    return max(1, min(machine.vector_registers - weights - 1, _ACCUMULATORS) // vectors)
 
 
 def open_vectors(sizes: RollingSizes, machine: Machine) -> int:
@@ -226,4 +229,4 @@ def _window_alone(stages: RollingStages, machine: Machine, threads: int) -> floa
     if sizes.pools:
         return stitched_work([stages.stage], {stages.stage.buffer}, machine).space(threads).default.cycles
     shape = (sizes.batch, sizes.rows, sizes.columns, sizes.channels)
-    return depthwise_tiles(shape, prod(sizes.window.kernel), machine, threads).default.cycles
+    return depthwise_tiles(shape, sizes.window, prod(sizes.window.kernel), machine, threads).default.cycles

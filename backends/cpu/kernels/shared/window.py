@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, TypeAlias
 
 from tvm import te, tirx
@@ -63,6 +65,14 @@ class Window:
         end = tirx.floordiv(extent - 1 + before - first * stride + apart, int64(apart))
         begin, end = tirx.min(begin, kernel), tirx.max(tirx.min(end, kernel), int64(0))
         return begin, tirx.max(end - begin, int64(0))
+
+    def readers(self, pixels: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Return the columns of the image under a row of `pixels` pixels of the result, counted from that under the
+        first tap, each with the pixels that see it and the column of the window under which they do."""
+        found = defaultdict[int, list[tuple[int, int]]](list)
+        for pixel, tap in product(range(pixels), range(self.kernel[1])):
+            found[pixel * self.strides[1] + tap * self.dilation[1]].append((pixel, tap))
+        return sorted(found.items())
 
     def merges(self, groups: int) -> bool:
         """Return whether the taps of a row and the channels under them lie together: one long k."""
