@@ -138,6 +138,9 @@ class MeasuringSession:
             self._end()
             results.ended = True
             self._note_end(trying, results, f"the process that measures ended: {type(error).__name__} {error}".strip())
+        except BaseException:  # an interrupt: what is answered late would be taken for the answer to the next question
+            self._end()
+            raise
 
     def _note_end(self, trying: Trial | None, results: Results, why: str) -> None:
         """Note in `results` what the end of the process says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,23 @@ def test_a_default_that_crashes_ends_the_experiment(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_start_is_no_error(tmp_path: Path) -> None:
     with MeasuringSession(tmp_path, "raise SystemExit(1)") as bench:
         assert "ended" in bench.run(experiment()).failure
+
+
+def test_a_question_that_is_interrupted_is_not_answered_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = tmp_path / "started"
+
+    def interrupt(_: float) -> None:
+        while not started.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with MeasuringSession(tmp_path, "open('started', 'a').write('x')\n" + program((), "pass")) as bench:
+        with monkeypatch.context() as patched:
+            patched.setattr(bench, "_answer", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                bench.run(experiment())
+        bench.run(experiment())
+    assert started.read_text() == "xx"
 
 
 def test_what_the_worker_cannot_do_it_says(tmp_path: Path) -> None:
