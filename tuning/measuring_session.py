@@ -62,6 +62,7 @@ class Results:
         crashed: Candidates that failed: they ended the worker, it did not come back from them, or they raised.
         failure: Why there are no decisions.
         ended: Whether the process has ended, or did not come back, for whatever reason.
+        begun: Whether it had said before that it tries something.
         lost: Why the server that was to measure is gone, which says nothing of the candidates.
     """
 
@@ -71,6 +72,7 @@ class Results:
     crashed: list[Trial] = field(default_factory=list)
     failure: str = ""
     ended: bool = False
+    begun: bool = False
     lost: str = ""
 
 
@@ -123,6 +125,7 @@ class MeasuringSession:
             self._ask(Question(str(path), tuple(results.crashed)))
             patience = self._patience + experiment.seconds
             while isinstance(answer := self._answer(patience), Trying | Comparing):
+                results.begun = True
                 trying = answer.trial if isinstance(answer, Trying) else trying
                 patience = self._patience + (0.0 if isinstance(answer, Trying) else experiment.seconds)
             if isinstance(answer, MeasuredNetwork):

@@ -61,7 +61,8 @@ class TakeSubgraphs(TellingPass[Taken]):
         for name, library in self.libraries.items():
             try:
                 try_library(mod, name, library, self.threads)
-                matched, exported = export_matches(mod, library)
+                matched, matches = find_matches(mod, library)
+                exported = {symbol: library.export(func) for symbol, func in matches.items()}
                 for data in exported.values():
                     open_apart(name, library, data, self.threads)
             except MemoryError:
@@ -78,11 +79,10 @@ class TakeSubgraphs(TellingPass[Taken]):
         return PassResult(mod, Taken(subgraphs, tuple(notes)))
 
 
-def export_matches(mod: tvm.IRModule, library: Library) -> tuple[tvm.IRModule, dict[tvm.ir.GlobalVar, bytes]]:
-    """Return `mod` with a function for each match of a pattern of `library`, and the bytes that it makes of those."""
+def find_matches(mod: tvm.IRModule, library: Library) -> tuple[tvm.IRModule, dict[tvm.ir.GlobalVar, relax.Function]]:
+    """Return `mod` with a function for each match of a pattern of `library`, and those."""
     matched = relax.transform.FuseOpsByPattern(list(library.patterns))(rebuild_main(mod, name_calls))
-    parts = ((symbol, func) for symbol, func in matched.functions.items() if _pattern_of(func))
-    return matched, {symbol: library.export(func) for symbol, func in parts}
+    return matched, {symbol: func for symbol, func in matched.functions.items() if _pattern_of(func)}
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ def _libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(choose, "_SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(choose, "_SECONDS", 2.0)
     monkeypatch.setattr(measuring_session, "_PATIENCE_S", 15.0)
+    monkeypatch.setattr(ask, "_PATIENCE_S", 15.0)
     _forget(monkeypatch)
     (tmp_path / "remembers.py").write_text(SOURCE + "".join(f"{name} = TakesRegions({name!r})\n" for name in NAMES))
     info = tmp_path / "remembers-1.0.dist-info"

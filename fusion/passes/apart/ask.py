@@ -6,8 +6,9 @@ then given of any graph is opened apart, too, before it is here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +24,13 @@ from fusion.passes.apart.questions import LibraryTrial, Opening
 from fusion.passes.lift_weights import lift_weights
 from fusion.stages import stage
 from fusion.tensors import byte_view
-from tuning.measuring_session import MeasuringSession
+from tuning.measuring_session import MeasuringSession, Results
 
 _MOST_BYTES = 4096
 """Of a constant that the other process gets as it is: sizes and axes, which may decide what a library takes."""
+_PATIENCE_S = 300.0
+"""Without an answer: a library that compiles a whole model on a busy machine takes minutes, and one that is taken to
+hang is asked for nothing more."""
 _ENDED = "it crashed or hung while it was tried in another process"
 _COMMAND = """\
 from fusion.runtime import import_compiler
@@ -50,7 +54,20 @@ class _OtherProcess:
     @cached_property
     def session(self) -> MeasuringSession:
         """Who talks with it."""
-        return self._kept.enter_context(MeasuringSession(self.folder, _COMMAND))
+        return self._kept.enter_context(MeasuringSession(self.folder, _COMMAND, patience=_PATIENCE_S))
+
+    def ask(self, question: LibraryTrial | Opening) -> Results:
+        """Return what came of a question; a process that ends before it has begun with it is followed by another.
+
+        Raises:
+            ExecutionError: That ends, too, or lacks memory or room on a disk, which says nothing of the library.
+        """
+        results = self.session.run(question)
+        if results.ended and not results.begun:
+            results = self.session.run(question)
+        if results.lost or (results.ended and not results.begun):
+            raise ExecutionError(f"it could not be tried in another process: {results.lost or results.failure}")
+        return results
 
     def end(self) -> None:
         """End it, and remove the files."""
@@ -61,24 +78,31 @@ _failures: dict[tuple[str, str], str] = {}
 """How each library that was tried has ended the other process, by name and version; "" where it has not."""
 _opened: dict[tuple[str, str], str] = {}
 """Why what was opened there cannot be, by its key and the version of the library; "" where it can."""
-_holders: list[_OtherProcess] = []
-"""The process once for each block that holds it."""
-_lock = Lock(_holders.clear)
+_lock = Lock()
+
+
+class _Held(threading.local):
+    """The process of a thread's block: it ends with the thread that started it, and is not for others therefore."""
+
+    other: _OtherProcess | None = None
+
+
+_held = _Held()
 
 
 @contextmanager
 def asking_apart() -> Iterator[_OtherProcess]:
-    """Keep one process for all that the block asks libraries; it starts with the first question."""
-    with _lock:
-        other = _holders[0] if _holders else _OtherProcess()
-        _holders.append(other)
+    """Keep one process for all that this thread asks libraries in the block; it starts with the first question."""
+    if _held.other is not None:
+        yield _held.other
+        return
+    other = _OtherProcess()
     try:
+        _held.other = other
         yield other
     finally:
-        with _lock:
-            _holders.remove(other)
-            if not _holders:
-                other.end()
+        _held.other = None
+        other.end()
 
 
 def try_library(mod: tvm.IRModule, name: str, library: Library | GraphLibrary, threads: int) -> None:
@@ -86,32 +110,30 @@ def try_library(mod: tvm.IRModule, name: str, library: Library | GraphLibrary, t
     threads, where none has.
 
     Raises:
-        ExecutionError: It crashed or hung there. Whatever else fails there will here, too.
+        ExecutionError: It crashed or hung there, or could not be tried. Whatever else fails there will here, too.
     """
-    try_libraries(mod, {name: library}, threads)
-    _raise_if_broken(name, library)
+    with _lock:
+        key = name, _version(library)
+        if key not in _failures:
+            _failures[key] = _try(mod, name, threads)
+        _raise_if_broken(name, library)
 
 
 def try_libraries(mod: tvm.IRModule, libraries: Mapping[str, Library | GraphLibrary], threads: int) -> None:
     """As `try_library`, of several: which of them crash or hang is noted for whoever asks next."""
-    with _lock:
-        left = [name for name, library in libraries.items() if (name, _version(library)) not in _failures]
-        if left:
-            failures = _try(mod, left, threads)
-            _failures.update(((name, _version(libraries[name])), why) for name, why in failures.items())
+    for name, library in libraries.items():
+        with suppress(ExecutionError):
+            try_library(mod, name, library, threads)
 
 
 @stage("try libraries")
-def _try(mod: tvm.IRModule, names: list[str], threads: int) -> dict[str, str]:
-    """Return how each library of these names ended the process that tried it; "" where it has not."""
-    found = {}
+def _try(mod: tvm.IRModule, name: str, threads: int) -> str:
+    """Return how the library of a name ended the process that tried it; "" where it has not."""
     with asking_apart() as other:
         graph, inputs = other.folder / "graph.json", len(mod["main"].params)
         graph.write_text(tvm.ir.save_json(_without_large_constants(mod)))
-        for name in names:
-            results = other.session.run(LibraryTrial(name, str(graph), inputs, threads))
-            found[name] = f"{_ENDED}: {results.failure}" if results.ended else ""
-    return found
+        results = other.ask(LibraryTrial(name, str(graph), inputs, threads))
+    return f"{_ENDED}: {results.failure}" if results.ended else ""
 
 
 def _without_large_constants(mod: tvm.IRModule) -> tvm.IRModule:
@@ -131,7 +153,7 @@ def open_apart(name: str, library: Library | GraphLibrary, data: bytes, threads:
 
     Raises:
         ExecutionError: It cannot be opened. Where that ended the process, or did not come back, the library opens
-            nothing any more.
+            nothing any more; where it lacked memory, or room on a disk, it is tried again when asked again.
     """
     with _lock:
         _raise_if_broken(name, library)
@@ -147,7 +169,7 @@ def _open(name: str, library: Library | GraphLibrary, data: bytes, threads: int)
     with asking_apart() as other:
         path = other.folder / "exported"
         path.write_bytes(data)
-        results = other.session.run(Opening(name, str(path), threads))
+        results = other.ask(Opening(name, str(path), threads))
     if results.ended:
         why = f"it crashed or hung while it opened a part of a model in another process: {results.failure}"
         _failures[name, _version(library)] = why

@@ -1,0 +1,106 @@
+"""What a process that tries libraries says of them, and what is remembered: commands stand for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fusion.errors import ExecutionError
+from fusion.passes.apart import answer, ask
+from fusion.passes.apart.ask import asking_apart, open_apart
+from fusion.passes.apart.questions import LibraryTrial, Opening
+from tuning import measuring_session
+from tuning.messages import ServerLostError
+
+ANSWERS = """
+import os, sys, time
+from tuning.messages import Decision, Lost, MeasuredNetwork, Trial, Trying, write_answer
+for line in sys.stdin:
+    DOES
+    print(write_answer(MeasuredNetwork((Decision(0, 1.0, 1.0, 2.0, 2),), 2.0, 1.0)), flush=True)
+"""
+CRASHES = "print(write_answer(Trying(Trial(0, 0))), flush=True); os._exit(1)"
+LACKS_MEMORY = "print(write_answer(Lost('MemoryError: ')), flush=True); continue"
+LIBRARY: Any = SimpleNamespace(version="1")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "_failures", {})
+    monkeypatch.setattr(ask, "_opened", {})
+
+
+def opens(monkeypatch: pytest.MonkeyPatch, does: str) -> None:
+    """Have a process that does something open a part."""
+    monkeypatch.setattr(ask, "_COMMAND", ANSWERS.replace("DOES", does))
+    open_apart("library", LIBRARY, b"part", 1)
+
+
+def test_each_thread_asks_a_process_of_its_own() -> None:
+    def held() -> object:
+        with asking_apart() as other, asking_apart() as again:
+            assert other is again
+            return other
+
+    with ThreadPoolExecutor(1) as pool, asking_apart() as mine:
+        assert held() is mine
+        assert pool.submit(held).result() is not mine
+
+
+def test_a_library_that_crashes_is_asked_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for does in (CRASHES, "pass"):
+        with pytest.raises(ExecutionError, match="it crashed or hung"):
+            opens(monkeypatch, does)
+
+
+@pytest.mark.parametrize("does", ["os._exit(1)", LACKS_MEMORY])
+def test_what_is_not_the_fault_of_a_library_is_not_remembered(does: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ExecutionError, match="it could not be tried"):
+        opens(monkeypatch, does)
+    opens(monkeypatch, "pass")
+
+
+def test_a_process_that_ends_before_it_begins_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = repr(str(tmp_path / "tried"))
+    opens(monkeypatch, f"os.path.exists({tried}) or (os.mkdir({tried}), os._exit(1))")
+
+
+def test_opening_may_take_longer_than_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 0.01)
+    opens(monkeypatch, "time.sleep(0.1)")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("no room")])
+def test_a_lack_of_memory_or_room_says_nothing_of_a_library(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    (tmp_path / "exported").write_bytes(b"part")
+    Opening("library", str(tmp_path / "exported"), 1).write(tmp_path / "question")
+    monkeypatch.setattr(answer, "host_library", lambda _: SimpleNamespace(open=fail))
+    with pytest.raises(ServerLostError, match=type(error).__name__):
+        answer._answer(tmp_path / "question", ())
+
+
+def test_one_match_of_a_library_without_a_version_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported: list[str] = []
+
+    def export(function: str) -> bytes:
+        exported.append(function)
+        return b""
+
+    library: Any = SimpleNamespace(export=export)
+    monkeypatch.setattr(answer, "_with_zeros", lambda *_: None)
+    monkeypatch.setattr(answer, "find_matches", lambda *_: (None, {"f": "first", "g": "second"}))
+    monkeypatch.setattr(answer.tvm.ir, "load_json", lambda _: None)
+    (tmp_path / "graph").write_text("")
+    assert answer._export_part(LibraryTrial("library", str(tmp_path / "graph"), 0, 1), library) == b""
+    assert exported == ["first"]
