@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from fusion.cache.store import Store
-from fusion.file_locks import try_lock
+from fusion.file_locks import HAS_LOCKS, try_lock
 
 _BEGUN = b"1"
 
@@ -16,9 +16,8 @@ _BEGUN = b"1"
 def attempt(store: Store, name: str) -> Iterator[bool]:
     """Yield whether no process has ended in a block of this name, an entry of `store`, since one came out of it; an
     interrupt, as of one that hangs, counts as an end. Where the system has no locks, or refuses, True."""
-    try:
-        handle = os.open(store.place.folder / name, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
+    handle = store.open_to_write(name) if HAS_LOCKS else None
+    if handle is None:
         yield True
         return
     try:

@@ -103,6 +103,27 @@ class Store:
             os.utime(path)
         return file
 
+    def open_to_write(self, name: str) -> int | None:
+        """Return a handle of the entry `name`, to read and write, made where there is none; None where the folder or
+        what has the name there is refused: no link is followed, and only a file is waited for."""
+        if not self._usable():
+            return None
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        path = self.place.folder / name
+        try:
+            handle = os.open(path, flags, 0o600)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                _log.info("cannot write %s: %s", path, error)
+            return None
+        status = os.fstat(handle)
+        reason = _not_ours(status) if stat.S_ISREG(status.st_mode) else "it is no file"
+        if reason:
+            os.close(handle)
+            _warn(f"{path} is not used: {reason}")
+            return None
+        return handle
+
     def read(self, name: str) -> bytes | None:
         """Return the bytes of the entry `name`; None where there is none, or it cannot be read."""
         file = self.open(name)
