@@ -23,10 +23,10 @@ from fusion.facts import PassResult, TellingPass
 from fusion.module.build import plan_calls
 from fusion.module.kernel_library import KernelLibrary
 from fusion.module.random_inputs import random_inputs
-from fusion.module.shared_library import temporary_folder
 from fusion.options import FAST, MAX
 from fusion.passes.lift_weights import lift_weights
 from fusion.signature import TensorSpec
+from fusion.temporary_folder import temporary_folder
 from partition.profitability import Profitability
 from tuning.chosen import Chosen
 from tuning.limits import Limits

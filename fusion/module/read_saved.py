@@ -34,13 +34,14 @@ from fusion.module.plan import RunPlan
 from fusion.module.program import KernelProgram, Program
 from fusion.module.settings import Settings, refusal
 from fusion.module.share_weights import share_weights
-from fusion.module.shared_library import load_library, temporary_folder
+from fusion.module.shared_library import load_library
 from fusion.module.specialization import Code, Specialization
 from fusion.module.weights_file import map_weights
 from fusion.runtime import TVM_VERSION, Tensor
 from fusion.signature import TensorSpec
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
+from fusion.temporary_folder import temporary_folder
 from fusion.tensors import as_numpy
 
 

@@ -21,7 +21,6 @@ from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
 from fusion.measuring import MAX_SECONDS
 from fusion.module.settings import settings_of
-from fusion.module.shared_library import temporary_folder
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR, MAX
 from fusion.passes.apart import asking_apart, try_libraries
@@ -34,6 +33,7 @@ from fusion.placing.records import REGIONS, placement_at, placement_record, poin
 from fusion.placing.region_costs import Make, MeasuredCosts, region_task
 from fusion.placing.search import SearchedLibrary, search_placement
 from fusion.stages import stage
+from fusion.temporary_folder import temporary_folder
 from placement.cover.places import GivenPlaces, Places, PlacesByOrder
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph

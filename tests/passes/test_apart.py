@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from fusion.errors import ExecutionError
+from fusion.file_locks import try_lock
 from fusion.passes.apart import answer, ask
 from fusion.passes.apart.ask import asking_apart, open_apart
 from fusion.passes.apart.questions import LibraryTrial, Opening
@@ -49,6 +51,13 @@ def test_each_thread_asks_a_process_of_its_own() -> None:
     with ThreadPoolExecutor(1) as pool, asking_apart() as mine:
         assert held() is mine
         assert pool.submit(held).result() is not mine
+
+
+def test_the_files_of_a_killed_process_are_removed_by_the_next() -> None:
+    with asking_apart() as other:
+        handle = os.open(other.folder / ".held", os.O_RDWR)
+        assert not try_lock(handle)
+        os.close(handle)
 
 
 def test_a_library_that_crashes_is_asked_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:

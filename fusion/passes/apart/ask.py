@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import tvm
 from tvm import relax
@@ -23,6 +22,7 @@ from fusion.forks import Lock
 from fusion.passes.apart.questions import LibraryTrial, Opening
 from fusion.passes.lift_weights import lift_weights
 from fusion.stages import stage
+from fusion.temporary_folder import temporary_folder
 from fusion.tensors import byte_view
 from tuning.measuring_session import MeasuringSession, Results
 
@@ -49,7 +49,7 @@ class _OtherProcess:
     @cached_property
     def folder(self) -> Path:
         """For files."""
-        return Path(self._kept.enter_context(TemporaryDirectory(prefix="fusion-apart-")))
+        return Path(self._kept.enter_context(temporary_folder()))
 
     @cached_property
     def session(self) -> MeasuringSession:

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fusion import file_locks
-from fusion.module import abandoned_folders
-from fusion.module.abandoned_folders import held, remove_abandoned
-from fusion.module.shared_library import temporary_folder
+from fusion import abandoned_folders, file_locks
+from fusion.abandoned_folders import held, remove_abandoned
+from fusion.temporary_folder import temporary_folder
 
 _HOLDS = """
 import time
-from fusion.module.shared_library import temporary_folder
+from fusion.temporary_folder import temporary_folder
 with temporary_folder() as folder:
     (folder / "kernels.o").write_bytes(bytes(1000))
     print(folder, flush=True)
