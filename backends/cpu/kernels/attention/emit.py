@@ -36,7 +36,6 @@ from backends.cpu.kernels.attention.read import (
     defer_factor,
     in_block,
     local_shape,
-    multiply_shares,
     operand,
 )
 from backends.cpu.kernels.attention.softmax import weighing_rows
@@ -123,7 +122,7 @@ class _WholeRows:
     ) -> _WholeRows:
         """Return the form, its buffers allocated."""
         chain = stages.chain
-        rows = multiply_shares(Rows(weighing_rows(stages), stages.weights))
+        rows = weighing_rows(stages)
         if chain.channels < chain.keys:
             rows = defer_factor(rows)
         entering = stages.entering

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from tvm import tirx
 from tvm.ir import Call, Op, Var
 
-from backends.cpu.kernels.attention.read import AttentionStages
+from backends.cpu.kernels.attention.read import AttentionStages, Rows, multiply_shares
 from backends.tensorir.emit import Expr
 from backends.tensorir.softmax_rows import LEAST, bounded_sum, is_bounded_softmax
 from backends.tensorir.stages import Axis, Stage
@@ -53,17 +53,19 @@ def weight_of(distance: Expr) -> Expr:
     return tirx.Select(distance < _LEAST_DISTANCE, tirx.const(0.0, "float32"), exponential)
 
 
-def weighing_rows(stages: AttentionStages) -> list[Stage]:
-    """Return the rows between the products, those of a softmax with `weight_of` for their exponentials."""
+def weighing_rows(stages: AttentionStages) -> Rows:
+    """Return the rows between the products, those of a softmax with `weight_of` for their exponentials, and multiplied
+    where they are divided: other rows may have a total whose reciprocal is infinite or subnormal."""
     try:
         find_softmax(stages)
     except Declined:
-        return list(stages.rows)
+        return Rows(stages.rows, stages.weights)
 
     def flushed(call: Call) -> Expr:
         return weight_of(*call.args) if call.op.same_as(_EXP) else call
 
-    return [replace(stage, value=map_nodes(stage.value, (Call, flushed))) for stage in stages.rows]
+    flushing = [replace(stage, value=map_nodes(stage.value, (Call, flushed))) for stage in stages.rows]
+    return multiply_shares(Rows(flushing, stages.weights))
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,25 @@ def test_softmax_in_parts() -> None:
     assert ran.templates() == ["attention"]
 
 
+def test_rows_of_tiny_totals_are_divided_where_they_are_no_softmax() -> None:
+    """The reciprocal of a total below 2^-128 is infinite; all numbers here are exact."""
+    numbers = np.random.default_rng(0)
+    q = np.full((4, 4), 2.0**-70, "float32")
+    k = (numbers.integers(1, 5, (4, 8)) * 2.0**-70).astype("float32")
+    v = normal((8, 8), 0)
+
+    def build(b: relax.BlockBuilder, *x: relax.Var) -> relax.Expr:
+        scores = b.emit(op.matmul(x[0], x[1]))
+        above = b.emit(op.subtract(scores, b.emit(op.min(scores, -1, keepdims=True))))
+        return op.matmul(b.emit(op.divide(above, b.emit(op.sum(above, -1, keepdims=True)))), x[2])
+
+    scores = q.astype("float64") @ k
+    above = scores - scores.min(-1, keepdims=True)
+    ran = run(build, [q, k, v], "llvm", 1, judge=always)
+    check(ran, [above / above.sum(-1, keepdims=True) @ v])
+    assert ran.templates() == ["attention"]
+
+
 def test_a_row_without_a_key_is_nan_alone() -> None:
     attention = Attention((2,), 5, 8, 20, 8, ("mask",), (2, 5, 20))
     arrays = attention.arrays()
