@@ -39,6 +39,7 @@ from backends.cpu.kernels.rolling_window.read import Projection, RollingSizes, R
 from backends.cpu.kernels.shared.chains.image_maker import Band, row_maker, stored_in
 from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
+from backends.cpu.kernels.shared.convolution.depthwise_tiles import window_taps
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.machine import Machine
@@ -206,32 +207,40 @@ class BandWriter:
         )
 
     def _accumulate(self, registers: RegisterRows, channel: Expr, rows: Sequence[Expr], x: Expr) -> None:
-        """Take all taps of the window together; `rows` are those of the line buffer under it."""
+        """Take the taps of a row of the window together, as many as there are registers for; `rows` are those of the
+        line buffer under it."""
         nest, window = self.nest, self.stages.sizes.window
         if self.stages.taps is None:
             for i, (part, (_, lanes)) in product(range(registers.rows), enumerate(registers.parts)):
                 registers.write(i, part, self._outside(lanes))
         firsts = [nest.settle(f"first{ry}", row + x * (window.strides[1] * self._width)) for ry, row in enumerate(rows)]
-        seen = window.readers(registers.rows)
-        for (ry, first), (part, (at, lanes)) in product(enumerate(firsts), enumerate(registers.parts)):
-            weights = self._weights(ry, channel + at, lanes)
+        seen, kernel = window.readers(registers.rows), window.kernel[1]
+        most = kernel if self.stages.taps is None else window_taps(window, self.machine)
+        for (ry, first), (part, (at, lanes)), start in product(
+            enumerate(firsts), enumerate(registers.parts), range(0, kernel, most)
+        ):
+            taps = range(start, min(start + most, kernel))
+            weights = self._weights(ry, taps, channel + at, lanes)
             for column, readers in seen:
+                mine = [(i, rx) for i, rx in readers if rx in taps]
+                if not mine:
+                    continue
                 load = tirx.BufferLoad(self.lines.buffer, [ramp(first + (column * self._width + at), lanes)])
                 value = nest.bind(f"p{ry}_{column}_{at}", load)
-                for i, rx in readers:
+                for i, rx in mine:
                     total = registers.read(i, part)
                     taken = total + value * weights[rx] if weights else tirx.max(total, value)
                     registers.write(i, part, taken)
 
-    def _weights(self, ry: int, channel: Expr, lanes: int) -> list[Expr]:
-        """Return the weights of row `ry` of the window for `lanes` channels from `channel` on; none where it pools."""
+    def _weights(self, ry: int, taps: Sequence[int], channel: Expr, lanes: int) -> dict[int, Expr]:
+        """Return the weights of `taps` of row `ry` of the window for `lanes` channels from `channel` on; none where it
+        pools."""
         if self.stages.taps is None:
-            return []
-        loads = (
-            tirx.BufferLoad(self.stages.taps, [ry, rx, ramp(channel, lanes)])
-            for rx in range(self.stages.sizes.window.kernel[1])
-        )
-        return [self.nest.bind(f"w{ry}_{rx}", load) for rx, load in enumerate(loads)]
+            return {}
+        return {
+            rx: self.nest.bind(f"w{ry}_{rx}", tirx.BufferLoad(self.stages.taps, [ry, rx, ramp(channel, lanes)]))
+            for rx in taps
+        }
 
 
 def _stride(sizes: RollingSizes, machine: Machine) -> int:

@@ -3,7 +3,7 @@ vector widths and threads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
+from backends.cpu.kernels.rolling_window.emit import emit_rolling_window
 from backends.cpu.kernels.rolling_window.plan import plan_rolling, why_not_fused
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
 from backends.cpu.kernels.shared.window import Window
@@ -129,6 +130,7 @@ SHAPES = {
     "an inverted residual": Rolling(1, 13, 9, 6, 40, projected=6),
     "a strided one of narrow blocks": Rolling(1, 11, 8, 6, 72, STRIDED, 100),
     "a window and its projection": Rolling(1, 11, 9, 0, 40, projected=24),
+    "more columns than weights in registers": Rolling(1, 3, 20, 8, 16, Window((1, 15), (1, 1), (0, 7, 0, 7), (1, 1))),
     "one channel projected": Rolling(1, 7, 30, 0, 17, STRIDED, 1),
     "zeros around an image that has none": Rolling(1, 5, 5, 4, 16, between=("scale", "sigmoid"), behind=()),
     "the first layers of a ResNet": Rolling(2, 31, 30, 3, 40, STRIDED, made=STEM, pools=True, by_planes=True),
@@ -157,6 +159,14 @@ def test_a_constant_image_does_not_share_the_window_s_padding() -> None:
     ran = run(build, [data], "llvm", 2, judge=always)
     np.testing.assert_array_equal(ran.outputs[0][0, :, :, 0], [[4, 6, 6, 4], [6, 9, 9, 6], [6, 9, 9, 6], [4, 6, 6, 4]])
     assert ran.templates() == ["rolling_window"]
+
+
+def test_a_wide_window_has_no_more_weights_in_registers_than_its_plan_counts() -> None:
+    """All 15 of a row stood before the first pixel, in 16 registers."""
+    func = SHAPES["more columns than weights in registers"].asked()
+    stages, machine = read_rolling_window(func), replace(MACHINE, vector_lanes=8, vector_registers=16)
+    text = str(emit_rolling_window(func, stages, machine, plan_rolling(stages.sizes, machine, 1)).func)
+    assert text.index("w0_6") < text.index("p0_0_0") < text.index("w0_7")
 
 
 def test_all_products_are_counted() -> None:
