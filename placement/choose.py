@@ -33,7 +33,7 @@ _MIX = "mix of placements"
 _MIX_SECONDS = 3.0
 _LEAST_GAIN = 0.01
 """Part by which a mix must be faster than one placement for all requests."""
-_PROVEN = 1e-6
+PROVEN = 1e-6
 """Part by which a plan that is called the best there is may be above the bound: HiGHS proves no more."""
 _FIT_SECONDS = 20.0
 """For HiGHS to fit a model into memories that the simple methods cannot fit it into."""
@@ -112,7 +112,7 @@ class _Tried:
         return self._reaches(self.bound)
 
     def _reaches(self, bound: float) -> bool:
-        return self.best()[1].seconds <= bound * (1 + _PROVEN)
+        return self.best()[1].seconds <= bound * (1 + PROVEN)
 
     @cached_property
     def _lower(self) -> float:
@@ -143,7 +143,6 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
             why="; ".join([_sizes(problem), *(f"{name}: {reason}" for name, reason in tried.declined.items())]),
             hint="give devices with more memory",
         )
-    tried.run(SegmentedPlan([found.plan for found in tried.found.values()]))
     for make in _improvements(tried, exact_seconds):
         if tried.is_settled:
             break
@@ -184,7 +183,8 @@ def _methods() -> Iterator[Method]:
 
 
 def _improvements(tried: _Tried, exact_seconds: float) -> Iterator[Callable[[], Method]]:
-    """Yield what makes methods that begin with the best plan which was found before them."""
+    """Yield what makes methods that begin with the plans which were found before them, most with the best."""
+    yield lambda: SegmentedPlan([found.plan for found in tried.found.values()])
     if has_optional():
         yield lambda: Splitting(tried.best()[1])
     yield lambda: LocalSearch(tried.best()[1])

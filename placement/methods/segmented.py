@@ -94,5 +94,5 @@ class SegmentedPlan:
 
 
 def _all_rows(devices: int, size: int) -> np.ndarray:
-    found: np.ndarray = np.indices((devices,) * size, dtype=np.intp).reshape(size, -1).T
+    found: np.ndarray = np.arange(devices**size)[:, None] // devices ** np.arange(size)[::-1] % devices
     return found

@@ -12,7 +12,7 @@ from fusion.declined import Declined
 from fusion.errors import LimitError
 from placement.bounds import lower_bound
 from placement.check import why_not_valid
-from placement.choose import choose_plan
+from placement.choose import PROVEN, choose_plan
 from placement.methods.exact import ExactProgram
 from placement.optional import has_optional
 from placement.plan import DevicePlan
@@ -49,7 +49,7 @@ def test_all_methods(seed: int, objective: str) -> None:
     for plan in choice.others.values():
         check(problem, plan, choice.bound)
     assert choice.plan.seconds == min(plan.seconds for plan in choice.others.values())
-    assert choice.bound >= lower_bound(problem, objective) * (1 - 1e-9)
+    assert choice.bound >= lower_bound(problem, objective) * (1 - PROVEN)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -13,12 +13,14 @@ from bench.devices.brute_force import best_seconds
 from bench.devices.draw import draw_problem
 from placement.bounds import lower_bound, segments_bound
 from placement.check import why_not_valid
+from placement.choose import choose_plan
+from placement.devices import OTHER, Device, Link, Topology
 from placement.methods.exact import ExactProgram
 from placement.methods.segment_placements import SegmentPlacements
-from placement.methods.segmented import SegmentedPlan
-from placement.problem import LATENCY, PlacementProblem
+from placement.methods.segmented import SegmentedPlan, _all_rows
+from placement.problem import LATENCY, OBJECTIVES, PlacementProblem
 from placement.segments import Segment, segments_of
-from placement.tasks import TaskEdge, TaskGraph
+from placement.tasks import TaskEdge, TaskGraph, TaskNode
 
 
 def in_series(seed: int, parts: int = 2, largest: int = 3) -> PlacementProblem:
@@ -90,6 +92,23 @@ def test_a_large_segment_takes_what_is_known() -> None:
     alone = SegmentedPlan().find(problem, LATENCY).plan
     known = ExactProgram(alone, seconds=2.0).find(problem, LATENCY).plan
     assert SegmentedPlan([known]).find(problem, LATENCY).plan.latency <= alone.latency
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_many_tasks_on_one_device(objective: str) -> None:
+    """NumPy has no array of as many axes as the segment between the first task and the last has tasks."""
+    edges = [edge for task in range(1, 99) for edge in (TaskEdge(0, task, 1.0), TaskEdge(task, 99, 1.0))]
+    graph = TaskGraph((TaskNode("", (1.0,)),) * 100, tuple(edges))
+    alone = Topology.uniform((Device("one", {OTHER: 1.0}, 1.0, 1e9),), Link(0.0, 1.0))
+    problem = PlacementProblem(graph, alone)
+    choice = choose_plan(problem, objective)
+    assert choice.seconds == choice.bound == pytest.approx(100.0)
+    assert SegmentedPlan.name not in choice.others
+
+
+def test_all_placements_of_a_segment_on_one_device_are_one() -> None:
+    assert _all_rows(1, 101).tolist() == [[0] * 101]
+    assert _all_rows(3, 2).tolist() == [[i, j] for i in range(3) for j in range(3)]
 
 
 def test_the_ends_of_a_segment() -> None:
