@@ -11,6 +11,7 @@ import pytest
 
 import fusion
 from fusion.errors import UnsupportedOperatorError
+from fusion.frontends.torch.attention import RULES
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -326,6 +327,15 @@ def test_random_numbers_are_refused(case: Callable[..., Any]) -> None:
         fusion.compile((Family({"y": case}), (X,)))
     assert caught.value.why == "it draws random numbers, others in every run"
     assert "training=self.training" in caught.value.hint
+
+
+@pytest.mark.parametrize("heads", [(1, 2), (4, 1), (2, 2)])
+def test_queries_share_as_many_keys_and_values_as_there_are(heads: tuple[int, int]) -> None:
+    """torch repeats the heads of keys and of values each as often as there are more of queries."""
+    query, key, value = _values(1, 4, 3, 2), *(_values(1, many, 5, 2, seed=many) for many in heads)
+    (attend,) = RULES.values()
+    expected = F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+    torch.testing.assert_close(attend(query, key, value, enable_gqa=True), expected)
 
 
 def test_what_draws_nothing_is_not_refused() -> None:

@@ -36,6 +36,8 @@ def _attention(
     length, width, keys = query.shape[-2], query.shape[-1], key.shape[-2]
     if dropout_p or not query.dtype.is_floating_point or not isinstance(width, int) or 0 in (width, keys):
         return NotImplemented
+    if enable_gqa and key.shape[-3] != value.shape[-3]:  # whose heads are rows of no one attention
+        key, value = (side.repeat_interleave(query.shape[-3] // side.shape[-3], -3) for side in (key, value))
     factor = 1 / math.sqrt(width) if scale is None else scale
     is_half = query.dtype == torch.float16  # whose scores may overflow without the scale
     rows, mask = query * factor if is_half else query, attn_mask
