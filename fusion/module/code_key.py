@@ -15,9 +15,11 @@ from fusion.context import Context
 from fusion.cpus import cpu_model
 from fusion.options import FAST
 
-_NOT_TEXT = ("cache", "libraries", "graph_libraries", "places", "database", "model", "writer", "deadline")
+_NOT_TEXT = (
+    "cache", "libraries", "graph_libraries", "places", "database", "model", "writer", "deadline", "opens_sizes",
+)  # fmt: skip
 """Fields of the context that say where things are or when measuring ends, what a database holds that was named being
-another, and one of which the sum counts."""
+another, one of which the sum counts, and one that decides which kernels there are, each of which tells its source."""
 
 
 def decided_by(ctx: Context) -> dict[str, Any]:

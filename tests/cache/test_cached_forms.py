@@ -210,8 +210,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
     compiler: Any = ctx.compiler
     assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
-    of_no_code = {"cache", "libraries", "database", "writer", "deadline"}
-    of_no_code.add("opens_sizes")  # follows from the shapes, which are in the key
+    of_no_code = {"cache", "libraries", "database", "writer", "deadline", "opens_sizes"}
     assert set(OPTIONS) | {"compiler"} | of_no_code == {field.name for field in dataclasses.fields(Context)}
     others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
     others += [{name: value} for name, value in OPTIONS.items()]
@@ -223,7 +222,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     with tvm.transform.PassContext(config={"tirx.disable_vectorize": True}):
         keys.append(form_key(model, {}, ctx))
     assert len(set(keys)) == len(keys)
-    moved = dataclasses.replace(ctx, cache=DiskCache(Path("elsewhere"), 1))
+    moved = dataclasses.replace(ctx, cache=DiskCache(Path("elsewhere"), 1), opens_sizes=True)
     assert form_key(model, {}, moved) == keys[0]
     balanced = dataclasses.replace(ctx, effort="balanced")
     here, everywhere = form_key(model, {}, balanced), form_key(model, {}, ctx)
