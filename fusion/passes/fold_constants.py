@@ -27,7 +27,7 @@ class FoldConstants:
     value everywhere stays, as kernels have it without memory; what is made of it is folded.
 
     Attributes:
-        makers: Whether positions are known, and what is made of them, as a causal mask is.
+        makers: Whether positions and what broadcasting makes are known, and what is made of them, as a causal mask is.
     """
 
     makers: bool = True
@@ -58,12 +58,17 @@ class _Known:
 
     Attributes:
         is_kept: Whether it takes the place of what computes it.
-        elements: How many the largest tensor has that it is made of and that is kept, itself if it is.
+        elements: How many the largest tensor has that the model gives of those it is made of.
     """
 
     value: GenericConst
     is_kept: bool
     elements: int
+
+    @property
+    def kept_elements(self) -> int:
+        """Elements of a constant that takes the place of what computes it; 0 where none does."""
+        return prod(map(int, self.value.value.shape)) if self.is_kept else 0
 
 
 def _fold(
@@ -79,25 +84,26 @@ def _fold(
     if evaluate is None:
         return None
     args = [arg for arg in value.args if not isinstance(arg, relax.ShapeExpr) and not _are_numbers(arg)]
-    operands = [known.get(arg) if isinstance(arg, relax.Var) else _given(arg) for arg in args]
-    if not all(operand is not None and _is_plain(operand.value) for operand in operands):
+    found = [known.get(arg) if isinstance(arg, relax.Var) else _given(arg) for arg in args]
+    operands = [operand for operand in found if operand is not None and _is_plain(operand.value)]
+    if len(operands) < len(found):
         return None
-    arrays = [operand.value.value.numpy() for operand in operands if operand is not None]
+    arrays = [operand.value.value.numpy() for operand in operands]
     if not has_value(value, arrays):
         return None
     result = builder.normalize(value).ty
     shape, dtype = known_extents(result.shape), str(result.dtype.dtype)
     if shape is None:  # axes that only the run knows, of a reshape
         return None
-    elements = max([1, *(operand.elements for operand in operands if operand is not None)])
-    is_small = prod(shape) <= max(_LARGE, 4 * elements)
+    elements = max((operand.elements for operand in operands), default=0)
+    is_small = prod(shape) <= max(_LARGE, 4 * elements, *(operand.kept_elements for operand in operands))
     if (not is_small and prod(shape) > _MOST_MADE) or tensor_bytes(shape, dtype) > left:
         return None
     is_kept = call_name(value) not in BROADCASTS and (is_small or dtype == "bool")
     with np.errstate(all="ignore"):
         folded = evaluate(value, arrays)
     made = constant(folded.astype(dtype, copy=False).reshape(shape))
-    return _Known(made, is_kept, prod(shape) if is_kept else elements)
+    return _Known(made, is_kept, elements)
 
 
 def _given(value: relax.Expr) -> _Known | None:
@@ -119,15 +125,17 @@ def has_value(call: relax.Call, operands: Sequence[Array]) -> bool:
 
 
 _LARGE = 1 << 16
-"""Elements of a result that broadcasting may make out of nothing; a larger one is computed by every run."""
+"""Elements of a result that broadcasting may make out of nothing; a larger one is computed by every run, but for masks
+and what has no more elements than one, as the numbers that are added for it."""
 
 
 _MOST_MADE = 1 << 20
-"""The same of masks, which have a byte an element, and of what they are made of, as a causal one of distances."""
+"""The same of masks, which have a byte an element, and of what they are made of, as a causal one of distances. What is
+computed of one grows no further."""
 
 
 _MOST_BYTES = 4 << 30
-"""Of all results together: a chain of products of vectors grows fourfold with every one."""
+"""Of all results together, each of which may have four times the elements that the model gives."""
 
 
 def _size_of(value: GenericConst) -> int:

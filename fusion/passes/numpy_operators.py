@@ -77,8 +77,8 @@ def _combine(function: Callable[..., Array]) -> Evaluate:
 BROADCASTS = ("full", "broadcast_to")
 """Operators that copy what they have."""
 
-MAKERS = ("arange",)
-"""Operators whose result depends on sizes alone."""
+MAKERS = ("arange", *BROADCASTS)
+"""Operators whose result has sizes that are not those of what they have."""
 
 OPERATORS: dict[str, Evaluate] = {
     **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _reshaped),

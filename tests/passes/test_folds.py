@@ -107,6 +107,27 @@ def test_causal_masks_are_known(length: int) -> None:
     assert kept == names(module(build, [normal(length)]))
 
 
+def test_what_is_made_of_a_mask_grows_no_further() -> None:
+    """A product of four times the elements was a constant, of which one of sixteen times was made. A second pass takes
+    the mask for one that the model gives."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        kept = b.emit(op.less_equal(b.emit(op.arange(300)), b.emit(op.expand_dims(b.emit(op.arange(300)), 1))))
+        bias = b.emit(op.where(kept, relax.const(0.0), relax.const(-9.0)))
+        return op.add(x, b.emit(op.multiply(bias, weight(4, 1, 1))))
+
+    assert names(apply(FoldConstants(), build, [normal(300)], settles=False)) == ["multiply", "add"]
+
+
+@pytest.mark.parametrize("maker", [op.full, lambda shape, value: op.broadcast_to(value, shape)])
+def test_what_is_made_of_copies_is_known_unless_sizes_are_open(maker: Callable[..., relax.Expr]) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.add(x, b.emit(op.multiply(b.emit(maker((3, 4), relax.const(2.0))), relax.const(2.0))))
+
+    assert names(apply(FoldConstants(), build, [normal(3, 4)])) == ["add"]
+    unchanged(FoldConstants(makers=False), build, [normal(3, 4)])
+
+
 def test_what_is_one_value_stays() -> None:
     unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.full((3, 4), relax.const(2.0)))), [normal(3, 4)])
 
