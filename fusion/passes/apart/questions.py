@@ -8,22 +8,13 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class LibraryTrial:
-    """What a library takes of a graph, of which a part is exported and opened.
+class _Question:
+    """A question, whose answer takes no measurements."""
 
-    Attributes:
-        library: Its name.
-        graph: Path of a module with the graph.
-        inputs: How many parameters of `main` are none of its large constants.
-        threads: To open a part for.
-        seconds: For measurements, of which there are none.
-    """
-
-    library: str
-    graph: str
-    inputs: int
-    threads: int
-    seconds: float = 0.0
+    @property
+    def seconds(self) -> float:
+        """For measurements."""
+        return 0.0
 
     def write(self, path: Path) -> None:
         """Write it to `path`."""
@@ -31,24 +22,35 @@ class LibraryTrial:
 
 
 @dataclass(frozen=True)
-class Opening:
+class LibraryTrial(_Question):
+    """What a library takes of a graph, of which a part is exported and opened.
+
+    Attributes:
+        library: Its name.
+        graph: Path of a module with the graph.
+        inputs: How many parameters of `main` are none of its large constants.
+        threads: To open a part for.
+    """
+
+    library: str
+    graph: str
+    inputs: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Opening(_Question):
     """What a library exported, which is opened and not run.
 
     Attributes:
         library: Its name.
         exported: Path of that.
         threads: To open it for.
-        seconds: For measurements, of which there are none.
     """
 
     library: str
     exported: str
     threads: int
-    seconds: float = 0.0
-
-    def write(self, path: Path) -> None:
-        """Write it to `path`."""
-        path.write_text(json.dumps(asdict(self)))
 
 
 def read_question(path: Path) -> LibraryTrial | Opening:
