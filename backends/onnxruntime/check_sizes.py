@@ -1,6 +1,7 @@
 """Sizes at which ONNX Runtime ends the process are kept from it where only a run knows them: its recurrences read a
-batch and a sequence, and InstanceNormalization an image, that have no element; its blocked form of a pool divides by
-the number of places of the window.
+batch and a sequence, and InstanceNormalization an image, that have no element; Scan divides by the number of elements
+from the axis on that it reads along, unless that is the first; its blocked form of a pool divides by the number of
+places of the window.
 
 What is compiled for sizes is checked then; this is for what ONNX Runtime runs by itself: bodies of loops, and whole
 models while their forms are compiled.
@@ -46,7 +47,16 @@ def check_sizes(model: ModelProto) -> ModelProto:
 def _may_end(node: NodeProto) -> bool:
     if node.domain or not node.input or not node.output:
         return False
-    return node.op_type in _FULL or (node.op_type in _BLOCKED and _may_overhang(node))
+    return node.op_type in _FULL or bool(_transposed(node)) or (node.op_type in _BLOCKED and _may_overhang(node))
+
+
+def _transposed(node: NodeProto) -> dict[int, int]:
+    """Return which inputs a Scan reads along another axis than the first, and that axis."""
+    given = {attribute.name: attribute for attribute in node.attribute}
+    if node.op_type != "Scan" or "scan_input_axes" not in given:
+        return {}
+    first = len(node.input) - given["num_scan_inputs"].i
+    return {first + at: axis for at, axis in enumerate(given["scan_input_axes"].ints) if axis}
 
 
 def _may_overhang(node: NodeProto) -> bool:
@@ -72,8 +82,14 @@ def _may_overhang(node: NodeProto) -> bool:
 
 def _fits(node: NodeProto, known: _Shapes) -> bool:
     """Whether it is `known` that `node` has something to read, and the window of a pool places."""
+    if transposed := _transposed(node):
+        return all(_fills(known.get(node.input[at], ()), axis) for at, axis in transposed.items())
     sizes = known.get(node.output[0], (0,))[2:] if node.op_type in _BLOCKED else known.get(node.input[0], ())
     return bool(sizes) and 0 not in sizes
+
+
+def _fills(sizes: tuple[int, ...], axis: int) -> bool:
+    return bool(sizes) and 0 not in sizes[axis:]
 
 
 def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
@@ -108,7 +124,7 @@ def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
 def _checked(node: NodeProto, name: str) -> list[NodeProto]:
     """`MaxPool(x)`  ->  `MaxPool(Reshape(x, Abs(Shape(x))))`, of which nothing is known when it is loaded, and of the
     others `LSTM(x, ...)`  ->  `LSTM(Reshape(x, [Shape(x)][int(batch == 0)]), ...)`, an index that is outside where it
-    is 1."""
+    is 1; a Scan along an axis asks for the columns of `Flatten(x, axis)`."""
     nodes: list[NodeProto] = []
 
     def add(operator: str, *inputs: str, **attributes: object) -> str:
@@ -120,15 +136,22 @@ def _checked(node: NodeProto, name: str) -> list[NodeProto]:
     def constant(*values: int) -> str:
         return add("Constant", value=helper.make_tensor("value", TensorProto.INT64, [len(values)], values))
 
-    x, axes = node.input[0], _FULL.get(node.op_type)
-    shape = add("Shape", x)
-    if axes is None:
-        sizes = add("Abs", shape)
-    else:
-        checked = add("Gather", shape, constant(*axes)) if axes else shape
+    def filled(x: str, checked: str) -> str:
+        shape = add("Shape", x)
         is_empty = add("Equal", add("ReduceProd", checked), constant(0))
         rows = add("Reshape", shape, constant(1, -1))
         sizes = add("Gather", rows, add("Reshape", add("Cast", is_empty, to=TensorProto.INT64), constant(1)))
-        sizes = add("Reshape", sizes, constant(-1))
-    inputs = [add("Reshape", x, sizes), *node.input[1:]]
+        return add("Reshape", x, add("Reshape", sizes, constant(-1)))
+
+    inputs = list(node.input)
+    if transposed := _transposed(node):
+        for at, axis in transposed.items():
+            columns = add("Gather", add("Shape", add("Flatten", inputs[at], axis=axis)), constant(1))
+            inputs[at] = filled(inputs[at], columns)
+    elif axes := _FULL.get(node.op_type):
+        inputs[0] = filled(inputs[0], add("Gather", add("Shape", inputs[0]), constant(*axes)))
+    elif node.op_type in _FULL:
+        inputs[0] = filled(inputs[0], add("Shape", inputs[0]))
+    else:
+        inputs[0] = add("Reshape", inputs[0], add("Abs", add("Shape", inputs[0])))
     return [*nodes, reading(node, inputs)]

@@ -90,6 +90,22 @@ def test_sizes_of_which_the_trace_does_not_hold_are_refused() -> None:
         import_torch(model, {"x": (5, 3)})
 
 
+class Shifted(torch.nn.Module):  # type: ignore[misc]
+    """Rows that are as many behind one another as a division of them by their number leaves."""
+
+    def forward(self, x: Any) -> Any:
+        rows = x.shape[0]
+        return x[: (2 * rows - 1) % rows + 1]
+
+
+def test_a_guard_that_divides_by_a_size_of_0_does_not_hold_there() -> None:
+    """It was an internal error."""
+    model = _opened(Shifted(), torch.zeros(4, 3), {0: Dim.AUTO})
+    assert import_torch(model, {"x": (6, 3)}).outputs[0].shape == (6, 3)
+    with pytest.raises(ShapeError):
+        import_torch(model, {"x": (0, 3)})
+
+
 def test_imports_trace_nothing_but_sizes_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
     model, make_static = _opened(*ENCODER), torch_model._make_static
     traced: list[Any] = []

@@ -1,5 +1,5 @@
-"""ONNX Runtime ended the process where only a run knew that a recurrence or InstanceNormalization had nothing to read,
-or that the window of a pool had no place in its image."""
+"""ONNX Runtime ended the process where only a run knew that a recurrence, InstanceNormalization or a Scan along another
+axis than the first had nothing to read, or that the window of a pool had no place in its image."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ def test_a_window_without_a_place_while_its_form_is_compiled(op: str) -> None:
     np.testing.assert_allclose(module(x)[0], run_onnxruntime(pool, {"x": x}).values["y"], rtol=1e-5, atol=1e-6)
 
 
+_SCAN = """Y = Scan <num_scan_inputs = 1, scan_input_axes = [{axis}], body = b (row) => (one) {{
+    one = Relu (row)
+}}> (part)"""
 _RESULTS = {
     "lstm": ((3, 2, 4), 1, "Y = LSTM <hidden_size = 4> (part, w, r)"),
     "gru": ((3, 2, 4), 0, "Y = GRU <hidden_size = 4> (part, v, s)"),
+    "scan": ((2, 3, 4), 2, _SCAN.format(axis=1)),
+    "scan along the last axis": ((2, 3, 4), 2, _SCAN.format(axis=-1)),
     "norm": ((2, 16, 4, 4), 3, "Y = InstanceNormalization (part, ones, ones)"),
     "pool": ((1, 16, 4, 4), 2, "Y = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (part)"),
 }
@@ -65,3 +70,23 @@ def test_a_part_without_elements(name: str) -> None:
     else:
         with pytest.raises(FusionError, match="must have elements to read"):
             module.run({**feeds, "end": np.array([0])})
+
+
+@pytest.mark.stand_in
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_scan_of_nothing_along_an_axis(wait: bool) -> None:
+    """A batch of none has a result; lines of none, and rows without elements, an error."""
+    scan = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["": 18]> graph (float[1] start, float[b,t,d] x) => (float[1] y)
+        { y = Scan <num_scan_inputs = 1, scan_input_axes = [1], body = b (sum, row) => (next) {
+            some = ReduceSum <keepdims = 0> (row)
+            next = Add (sum, some) }> (start, x) }
+        """
+    )
+    module = fusion.compile(scan, wait=wait)
+    start = np.full(1, 2, np.float32)
+    assert module(start, np.ones((0, 3, 5), np.float32))[0] == 2
+    for shape in ((2, 0, 5), (2, 3, 0)):
+        with pytest.raises(FusionError, match="Scan"):
+            module(start, np.ones(shape, np.float32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tvm
 from torch import fx
 from tvm import relax
 
@@ -117,12 +118,35 @@ def _embedding(node: fx.Node, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.take(given["weight"], given["indices"], axis=0))
 
 
+def _arange(node: fx.Node, importer: Any) -> Any:
+    """TVM's own takes one that counts down for a longer one."""
+    given = operands(node, importer)
+    start, step, dtype = given.get("start", 0), given.get("step", 1), node.meta["val"].dtype
+    if step > 0:
+        return importer._arange(node)
+    emit, wide = importer.block_builder.emit, "float64" if dtype.is_floating_point else "int64"
+    places = emit(relax.op.arange(0, node.meta["val"].shape[0], 1, "int64"))
+    steps = emit(relax.op.multiply(emit(relax.op.astype(places, wide)), relax.const(step, wide)))
+    return emit(relax.op.astype(emit(relax.op.add(steps, relax.const(start, wide))), str(dtype).partition(".")[2]))
+
+
+def _triangle(node: fx.Node, importer: Any) -> Any:
+    """The places of the elements of a triangle, which torch knows when it traces."""
+    indices = node.target(*node.args, **{**node.kwargs, "device": "cpu"})
+    return relax.const(tvm.runtime.tensor(indices.numpy()))
+
+
 def _spread(values: Any, axes: int) -> list[int]:
     return list(values) * axes if len(values) == 1 else list(values)
 
 
 CONVERTERS: dict[str, Converter] = {
     **arguments.CONVERTERS,
+    "arange.default": _arange,
+    "arange.start": _arange,
+    "arange.start_step": _arange,
+    "tril_indices.default": _triangle,
+    "triu_indices.default": _triangle,
     "amax.default": _reduction(relax.op.max),
     "amin.default": _reduction(relax.op.min),
     "prod.dim_int": _reduction(relax.op.prod),

@@ -51,9 +51,13 @@ class TracedSizes:
         return sizes
 
     def broken(self, sizes: Sizes) -> Iterator[str]:
-        """Yield what the trace took for granted and is not so at `sizes`, as far as these tell it."""
+        """Yield what the trace took for granted and is not so at `sizes`, as far as these tell it; what divides by 0
+        there is not."""
         for guard in self.env.guards:
-            found = self.env.replace(guard.expr).xreplace(sizes)
+            try:
+                found = self.env.replace(guard.expr).xreplace(sizes)
+            except ZeroDivisionError:
+                found = False
             if found in (False,):  # sympy's own, which no `is` finds
                 yield str(guard.expr)
 

@@ -57,7 +57,9 @@ def _reshape(node: Node) -> Iterator[str]:
     sizes = [dims[at] if at in copied else size for at, size in enumerate(wanted)]
     have = prod(size for size in dims if size is not None)
     rest = prod(size for size in sizes if size is not None and size != -1)
-    if (-1 in sizes and (not rest or have % rest)) or (-1 not in sizes and have != rest):
+    if -1 in sizes and not rest and not have:
+        yield f"{text(dims)} has no elements, and the shape is {wanted}: each number in place of -1 would do"
+    elif (-1 in sizes and (not rest or have % rest)) or (-1 not in sizes and have != rest):
         yield f"{text(dims)} has {have} elements, and the shape is {wanted}"
 
 

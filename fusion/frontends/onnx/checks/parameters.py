@@ -170,6 +170,15 @@ def _recurrent(node: Node) -> Iterator[str]:
             yield f"input {index} is {text(given)}, and must be {text(dims)}"
 
 
+def _scan(node: Node) -> Iterator[str]:
+    """Of what is read along another axis than the first, ONNX Runtime divides by the elements from that axis on."""
+    axes, count = node.attr("scan_input_axes") or [], len(node.proto.input)
+    for index, axis in zip(range(count - len(axes), count), axes, strict=True):
+        dims = node.dims(index)
+        if dims is not None and axis and 0 in dims[axis:]:
+            yield f"input {index} is {text(dims)}, and has no elements from axis {axis} on, along which it is read"
+
+
 def _roi_align(node: Node) -> Iterator[str]:
     boxes, batches = node.dims(1), node.dims(2)
     if boxes is not None and (len(boxes) != 2 or differ(boxes[1], 4)):
