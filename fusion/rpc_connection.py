@@ -79,7 +79,7 @@ def open_session(peer: Any, timeout_s: float, connect: Callable[[], T]) -> tuple
 
 def limit_waits(connection: socket.socket, timeout_s: float) -> None:
     """End waiting for an answer after `timeout_s`, from the next call on."""
-    wait = struct.pack("ll", int(timeout_s), 0)
+    wait = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
 
@@ -90,10 +90,15 @@ def why_lost(connection: socket.socket, taken_s: float, timeout_s: float) -> str
         if connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
             return ENDED
     except BlockingIOError:
-        return f"it did not answer in {taken_s:.0f} s" if taken_s >= timeout_s else ""
+        return silent(taken_s) if taken_s >= timeout_s else ""
     except OSError as error:
         return f"{ENDED}: {error.strerror}"
     return ""
+
+
+def silent(seconds: float) -> str:
+    """Return that there was no answer for so long."""
+    return f"it did not answer in {seconds:.0f} s"
 
 
 def _sockets_to(peer: Any) -> dict[int, socket.socket]:

@@ -51,7 +51,7 @@ def placement_problem(
         TaskNode(
             name_of(task),
             tuple(
-                sum(_seconds(step, each) for step in task)
+                seconds_of(task, each)
                 + (sum(map(links[k].seconds, graph.copies(at))) if k in links else 0.0)
                 for k, each in enumerate(kernels)
             ),
@@ -84,5 +84,6 @@ def name_of(task: Sequence[GraphStep]) -> str:
     return kernels[0] if kernels else str(task[0].writes[0].name)
 
 
-def _seconds(step: GraphStep, kernels: Seconds) -> float:
-    return sum(kernels.get(name, 0.0) for name in step.kernels)
+def seconds_of(task: Sequence[GraphStep], kernels: Seconds) -> float:
+    """Return what the kernels of a task take."""
+    return sum(kernels.get(name, 0.0) for step in task for name in step.kernels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import weakref
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from fusion.devices.device_memory import MemoryLedger
 from fusion.devices.device_plans import DevicePlans
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import Flow, Request
+from fusion.devices.rpc_session import RpcSession
 from fusion.errors import FusionError, ResourceError
 from fusion.module.input_slot import check_array, to_array
 from fusion.signature import TensorSpec
@@ -27,9 +29,19 @@ _LINGER_S = 5.0
 class DeviceProgram:
     """A model that is ready to run on several devices. Threads may call it at a time."""
 
-    def __init__(self, inputs: tuple[TensorSpec, ...], once: Flow, many: tuple[Flow, ...], plans: DevicePlans) -> None:
-        """`once` is for single requests, `many` are what those of streams are dealt to, as `plans` say."""
+    def __init__(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        once: Flow,
+        many: tuple[Flow, ...],
+        plans: DevicePlans,
+        sessions: Sequence[RpcSession] = (),
+    ) -> None:
+        """`once` is for single requests, `many` are what those of streams are dealt to, as `plans` say. With the
+        program threads end that wait for calls, and `sessions`, so that the servers serve others."""
         self.inputs, self.once, self.many, self.plans = inputs, once, many, plans
+        threads = tuple(dict.fromkeys(thread for flow in (once, *many) for thread in flow.threads))
+        weakref.finalize(self, _end_with, threads, sessions)
         self._numbers = itertools.count()
         self._ledger = MemoryLedger((once, *many))
 
@@ -128,6 +140,13 @@ def run_once(flow: Flow, values: Sequence[np.ndarray], number: int = 0) -> tuple
             return request.begin(flow).answer.result()
         finally:
             _cancel([request], process)
+
+
+def _end_with(threads: Sequence[DeviceThread], sessions: Sequence[RpcSession]) -> None:
+    for thread in threads:
+        thread.retire()
+    for session in sessions:
+        session.close("the module that used it is gone")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
-from fusion.devices.targets import DeviceTarget
+from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import FusionError, ResourceError
 from fusion.forks import Lock
 
@@ -83,6 +83,12 @@ class DeviceThread:
         if has_ended:
             thread.join()
 
+    def retire(self) -> None:
+        """Let the thread wait for no more users; it ends once those that there are have left."""
+        with self._changed:
+            self._ends = 0.0
+            self._changed.notify_all()
+
     def end(self) -> None:
         """End the thread, as the process does: what it has not begun is dropped."""
         with self._changed:
@@ -100,7 +106,13 @@ class DeviceThread:
 
     def borrow(self) -> bool:
         """Return whether the device has nothing to do, and is the calling thread's until `give_back` then: to wake the
-        device's own thread and to be woken by it took 0.3 ms of a call (Emerald Rapids)."""
+        device's own thread and to be woken by it took 0.3 ms of a call (Emerald Rapids).
+
+        The main thread, which a user may interrupt, gets no server: what that answers to a call which was interrupted
+        would be there for the next.
+        """
+        if isinstance(self.device, RpcServer) and threading.current_thread() is threading.main_thread():
+            return False
         with self._changed:
             if self._is_busy or self._jobs:
                 return False

@@ -3,51 +3,36 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from tvm import relax
 
-from backends.tensorir.result import Kernel
 from fusion import pool
 from fusion.context import Context, resolve
-from fusion.devices.choose_stages import Pipeline, StagePlan, latency_alone, plan_latency, plan_throughput
+from fusion.devices.choose_stages import StagePlan, latency_alone, plan_latency, plan_throughput
 from fusion.devices.confirm_latency import confirm_latency
-from fusion.devices.costs import PCI_EXPRESS, Links, Seconds, estimated, placement_problem, without_cost
-from fusion.devices.cut_graph import CutGraph, Part, bytes_of
+from fusion.devices.costs import PCI_EXPRESS, Links, Seconds, placement_problem, without_cost
+from fusion.devices.cut_graph import CutGraph
 from fusion.devices.deal_requests import UNDER_WAY
 from fusion.devices.device_memory import why_too_small
 from fusion.devices.device_plans import DevicePlans
 from fusion.devices.device_program import DeviceProgram
 from fusion.devices.device_thread import DeviceThread
-from fusion.devices.host_kernels import host_estimates, host_kernels, with_kernels
-from fusion.devices.local_program import LocalProgram
+from fusion.devices.host_kernels import host_kernels
 from fusion.devices.measured_costs import measure_run, measure_shares
-from fusion.devices.offload_stage import OffloadStage
-from fusion.devices.requests import DeviceStage, Flow, StageProgram
-from fusion.devices.rpc_program import RpcProgram
-from fusion.devices.rpc_session import RpcSession
-from fusion.devices.targets import DeviceTarget, OffloadDevice, RpcServer
-from fusion.errors import ExecutionError, ShapeError, TargetError
+from fusion.devices.parts import Parts
+from fusion.devices.rpc_session import RpcSession, closed_on_error, open_sessions
+from fusion.devices.targets import DeviceTarget, OffloadDevice
+from fusion.errors import ExecutionError, ShapeError
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
-from fusion.module.build import Built, build
-from fusion.module.fallback_program import register_fallbacks
-from fusion.module.linker import link
-from fusion.module.offload_program import offload
-from fusion.module.program import KernelProgram
 from fusion.module.random_inputs import random_inputs
-from fusion.module.settings import settings_of
 from fusion.module.share_weights import share_weights
-from fusion.module.specialize_device import device_code
 from fusion.options import FAST
-from fusion.shapes import static_shape
-from fusion.signature import TensorSpec
-from fusion.tensors import as_numpy
 from placement.devices import Link
 from placement.problem import LATENCY
 
@@ -68,12 +53,18 @@ def make_program(
     kernels = host_kernels(lowered, host.compiler) if ctx.compiler.device else {}
     if ctx.threads > 1:
         pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
-    sessions = {k: RpcSession(device) for k, device in enumerate(devices) if isinstance(device, RpcServer)}
-    parts = _Parts(
-        graph=graph, imported=imported, ctx=ctx, devices=devices, sessions=sessions, host=host, kernels=kernels
-    )
+    sessions = open_sessions(devices)
+    with closed_on_error(sessions):
+        parts = Parts(
+            graph=graph, imported=imported, ctx=ctx, devices=devices, sessions=sessions, host=host, kernels=kernels
+        )
+        return _planned(parts, imported, ctx)
+
+
+def _planned(parts: Parts, imported: ImportedModel, ctx: Context) -> DeviceProgram:
+    graph, devices = parts.graph, parts.devices
     threads = [DeviceThread(device) for device in devices]
-    links = {k: session.measure_link() for k, session in sessions.items()}
+    links = {k: session.link for k, session in parts.sessions.items()}
     links |= {k: PCI_EXPRESS for k, device in enumerate(devices) if isinstance(device, OffloadDevice)}
     times = _times(parts, threads, imported, links, ctx)
     alone = placement_problem(graph, devices, times.alone, links, requests=1)
@@ -95,7 +86,16 @@ def make_program(
         kernels=tuple(sum(len(step.kernels) for step in task) for task in graph.tasks),
         costs=_about(times.source, graph),
     )
-    return DeviceProgram(imported.inputs, flow, streams, plans)
+    return DeviceProgram(imported.inputs, flow, streams, plans, _in_use(parts, plans))
+
+
+def _in_use(parts: Parts, plans: DevicePlans) -> list[RpcSession]:
+    """Return the sessions that the plans use, and end the others."""
+    used = {stage.device for stage in (*plans.once.stages, *plans.many.stages)}
+    for k, session in parts.sessions.items():
+        if k not in used:
+            session.close("the model uses it for nothing")
+    return [session for k, session in parts.sessions.items() if k in used]
 
 
 def _as_a_stream(many: StagePlan) -> StagePlan:
@@ -129,10 +129,10 @@ class _Times:
 
 
 def _times(
-    parts: _Parts, threads: Sequence[DeviceThread], imported: ImportedModel, links: Links, ctx: Context
+    parts: Parts, threads: Sequence[DeviceThread], imported: ImportedModel, links: Links, ctx: Context
 ) -> _Times:
     """Return what was measured, or the estimates: at the least effort, and where the inputs are no numbers."""
-    estimates, sessions = estimated(parts.graph, parts.devices, parts.host_seconds()), parts.sessions
+    estimates, sessions = parts.estimates, parts.sessions
     if ctx.effort == FAST:
         return _Times(estimates, estimates, "times are the backend's estimates")
     tasks = tuple(range(len(parts.graph.tasks)))
@@ -161,7 +161,7 @@ def _times(
 
 
 def _whole_run(
-    parts: _Parts, server: int, tasks: tuple[int, ...], arrays: Sequence[np.ndarray], link: Link
+    parts: Parts, server: int, tasks: tuple[int, ...], arrays: Sequence[np.ndarray], link: Link
 ) -> float:
     """Return what all kernels take on a server: what a run takes, less the copies that plans count for it besides."""
     taken = parts.remote(server, tasks).seconds(arrays)
@@ -190,7 +190,7 @@ def _together(threads: Sequence[DeviceThread], calls: Sequence[Callable[[], T]])
 
 
 def _of_kernels(
-    runs: Sequence[float], shares: Sequence[Seconds], estimates: Sequence[Seconds], parts: _Parts
+    runs: Sequence[float], shares: Sequence[Seconds], estimates: Sequence[Seconds], parts: Parts
 ) -> list[Seconds]:
     """Return the times of kernels on all devices, from those of `runs` and the shares of a run on the devices here:
     those of a server have the shares that they have on the first device here, or of the estimates where there is
@@ -208,140 +208,3 @@ def _of_kernels(
 def _about(source: str, graph: CutGraph) -> tuple[str, ...]:
     unknown = without_cost(graph)
     return (source, f"{unknown} steps that are no kernels count as if they took no time") if unknown else (source,)
-
-
-@dataclass(eq=False)
-class _Parts:
-    """The machine code of tasks; what several plans run together is made once.
-
-    Attributes:
-        ctx: By which the model is lowered.
-        host: By which kernels of the CPU are compiled.
-        kernels: Those of the model with loops for the CPU, where `ctx` is for another device.
-    """
-
-    graph: CutGraph
-    imported: ImportedModel
-    ctx: Context
-    devices: tuple[DeviceTarget, ...]
-    sessions: Mapping[int, RpcSession]
-    host: Context
-    kernels: Mapping[str, Kernel]
-    _built: dict[tuple[int, ...], tuple[Part, Built]] = field(default_factory=dict, init=False)
-    _local: dict[tuple[int, ...], LocalProgram] = field(default_factory=dict, init=False)
-    _remote: dict[tuple[int, tuple[int, ...]], RpcProgram] = field(default_factory=dict, init=False)
-    _offloaded: dict[tuple[int, tuple[int, ...]], OffloadStage] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        subgraphs = {**self.imported.subgraphs, **self.graph.lowered.subgraphs}
-        if subgraphs and self.sessions:
-            raise TargetError(
-                "the model cannot run on servers of TVM RPC",
-                why=f"{len(subgraphs)} parts of it run on ONNX Runtime, which is in this process",
-                hint="name sets of this machine's CPUs",
-            )
-        self._subgraphs = register_fallbacks(subgraphs, self.ctx.threads)
-
-    def program(self, device: int, tasks: tuple[int, ...]) -> StageProgram:
-        """Return what runs `tasks` on a device."""
-        if isinstance(self.devices[device], OffloadDevice):
-            return self.offloaded(device, tasks)
-        return self.remote(device, tasks) if device in self.sessions else self.local(tasks)
-
-    def host_seconds(self) -> Seconds | None:
-        """Return what kernels are estimated to take on the CPU, where that is not what the model was lowered for."""
-        return host_estimates(self.graph.lowered, self.kernels, self.host.compiler) if self.kernels else None
-
-    def offloaded(self, device: int, tasks: tuple[int, ...]) -> OffloadStage:
-        """Return what runs `tasks` on a device beside the CPU."""
-        if (device, tasks) not in self._offloaded:
-            target = self.devices[device]
-            assert isinstance(target, OffloadDevice)
-            part = self.graph.part(tasks)
-            specs = _specs(part.reads)
-            code = device_code(part.lowered, len(specs), self.ctx)
-            program = offload(code, specs, settings_of(self.ctx), target.ordinal)
-            self._offloaded[device, tasks] = OffloadStage(code, program)
-        return self._offloaded[device, tasks]
-
-    def local(self, tasks: tuple[int, ...]) -> LocalProgram:
-        """Return what runs `tasks` in this process."""
-        if tasks not in self._local:
-            part, built = self.part(tasks)
-            assert built.library is not None
-            kernels = KernelProgram(
-                built.library,
-                built.plan,
-                part.lowered.weights,
-                inputs=_specs(part.reads),
-                threads=self.host.threads,
-                subgraphs=self._subgraphs,
-            )
-            self._local[tasks] = LocalProgram(kernels)
-        return self._local[tasks]
-
-    def remote(self, device: int, tasks: tuple[int, ...]) -> RpcProgram:
-        """Return what runs `tasks` on a server."""
-        if (device, tasks) not in self._remote:
-            part, built = self.part(tasks)
-            library = link(built.executable, self.ctx.target) if built.linked is None else built.linked
-            self._remote[device, tasks] = RpcProgram(
-                self.sessions[device],
-                library,
-                built.plan,
-                part.lowered.weights,
-                inputs=_specs(part.reads),
-                outputs=_specs(part.writes),
-            )
-        return self._remote[device, tasks]
-
-    def part(self, tasks: tuple[int, ...]) -> tuple[Part, Built]:
-        """Return `tasks` as a model of their own, and its code."""
-        if tasks not in self._built:
-            part = self.graph.part(tasks)
-            lowered = with_kernels(part.lowered, self.kernels)
-            self._built[tasks] = part, build(lowered, len(part.reads), self.host)
-        return self._built[tasks]
-
-    def flow(self, pipeline: Pipeline, threads: Sequence[DeviceThread]) -> Flow:
-        """Return what runs the stages of `pipeline`."""
-        made = [self.graph.part(stage.tasks) for stage in pipeline.stages]
-        stage_of = {var: index for index, part in enumerate(made) for var in part.writes}
-        weights = [var for var in dict.fromkeys(self.graph.results) if var in self.graph.weights]
-        places = {var: at for at, var in enumerate(dict.fromkeys([*self.graph.inputs, *weights, *stage_of]))}
-        after = [sorted({stage_of[var] for var in part.reads if var in stage_of}) for part in made]
-        stages = tuple(
-            DeviceStage(
-                threads[planned.device],
-                self.program(planned.device, planned.tasks),
-                reads=tuple(places[var] for var in part.reads),
-                writes=tuple(places[var] for var in part.writes),
-                after=tuple(after[index]),
-                before=tuple(other for other, producers in enumerate(after) if index in producers),
-                kept=sum(map(bytes_of, {*part.writes, *(var for var in part.reads if var in self.graph.inputs)})),
-            )
-            for index, (planned, part) in enumerate(zip(pipeline.stages, made, strict=True))
-        )
-        results = tuple(places[var] for var in self.graph.results)
-        return Flow(
-            stages,
-            constants={places[var]: as_numpy(self.graph.weights[var]) for var in weights},
-            inputs=tuple(places[var] for var in self.graph.inputs),
-            results=results,
-            readers=_readers(stages, results, len(places)),
-            seconds=pipeline.seconds,
-        )
-
-
-def _specs(tensors: Sequence[relax.Var]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(str(var.name), static_shape(var), str(var.ty.dtype)) for var in tensors)
-
-
-def _readers(stages: Sequence[DeviceStage], results: Sequence[int], places: int) -> tuple[int, ...]:
-    found = [0] * places
-    for stage in stages:
-        for place in stage.reads:
-            found[place] += 1
-    for place in set(results):
-        found[place] += 1
-    return tuple(found)

@@ -9,12 +9,12 @@ from functools import partial
 
 import numpy as np
 
-from fusion.devices.rpc_session import RpcSession
+from fusion.devices.rpc_session import SETUP_S, RpcSession
 from fusion.module.plan import RunPlan
 from fusion.report.profile import rounds_of
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
-from fusion.tensors import aligned_copy, allocate_tensor, as_numpy
+from fusion.tensors import aligned_copy, allocate_tensor, as_numpy, tensor_bytes
 
 _CPU = 1
 _POOLED_ALLOCATOR = 2
@@ -33,31 +33,34 @@ class RpcProgram:
         weights: tuple[Tensor, ...],
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
+        expected_s: float,
     ) -> None:
-        """Send all that runs need.
+        """Send all that runs need, which are expected to take so long on the server.
 
         Raises:
             DeviceLostError: The server is gone.
             ExecutionError: It has no memory for it, or cannot load the code.
         """
         self.weights, self.plan = weights, plan
-        self._session, self._outputs = session, outputs
-        session.call(partial(self._send, library, inputs))
+        self._session, self._outputs, self._expected_s = session, outputs, expected_s
+        load = partial(self._load, library, inputs)
+        buffers = session.call(load, session.link.seconds(len(library)), patience_s=SETUP_S)
+        there = [session.call(partial(weight.copyto, session.device), self._copying(weight)) for weight in weights]
+        self._constants = (*there, *buffers)
 
-    def _send(self, library: bytes, inputs: tuple[TensorSpec, ...]) -> None:
+    def _load(self, library: bytes, inputs: tuple[TensorSpec, ...]) -> list[Tensor]:
+        """Load the code, and return the buffers of a run there."""
         session = self._session
         self._code = session.load(library)
         self._machine = self._code["vm_load_executable"]()
         self._machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
-        there = [weight.copyto(session.device) for weight in self.weights]
         storages = [session.empty((size,), "uint8") for size in self.plan.storages]
-        # Views of the beginning of each storage, as `place_buffers` makes them here.
-        buffers = [storages[each.storage]._create_view(each.shape, each.dtype) for each in self.plan.buffers]
-        self._constants = (*there, *buffers)
         self._inputs = [session.empty(spec.extents, spec.dtype) for spec in inputs]
         self._main, self._set, self._invoke, self._get = (
             self._machine[name] for name in ("main", "set_input", "invoke_stateful", "get_output")
         )
+        # Views of the beginning of each storage, as `place_buffers` makes them here.
+        return [storages[each.storage]._create_view(each.shape, each.dtype) for each in self.plan.buffers]
 
     def run(self, values: Sequence[np.ndarray], threads: int) -> tuple[np.ndarray, ...]:
         """See `StageProgram`.
@@ -66,14 +69,19 @@ class RpcProgram:
             DeviceLostError: The server is gone, or did not answer in time.
             ExecutionError: The run failed there.
         """
-        return self._session.call(lambda: self._run(values))
-
-    def _run(self, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        session = self._session
         for there, value in zip(self._inputs, values, strict=True):
-            aligned_copy(value).copyto(there)
-        return tuple(map(self._fetch, self._compute(), self._outputs))
+            session.call(partial(aligned_copy(value).copyto, there), self._copying(there))
+        made = session.call(self._compute, self._expected_s)
+        results = tuple(map(self._fetch, made, self._outputs))
+        session.call(made.clear)  # frees them there
+        return results
 
-    def _compute(self) -> Sequence[Tensor]:
+    def _copying(self, tensor: Tensor) -> float:
+        """Return the seconds that a copy of a tensor is expected to take."""
+        return self._session.link.seconds(tensor_bytes(tuple(map(int, tensor.shape)), str(tensor.dtype)))
+
+    def _compute(self) -> list[Tensor]:
         """Return what a run makes of the inputs that are there.
 
         A server returns no tuples, and none of its inputs as a tensor; by `set_input` it does, which copies weights.
@@ -87,7 +95,7 @@ class RpcProgram:
 
     def _fetch(self, there: Tensor, spec: TensorSpec) -> np.ndarray:
         here = allocate_tensor(spec.extents, spec.dtype)
-        there.copyto(here)
+        self._session.call(partial(there.copyto, here), self._copying(here))
         return as_numpy(here)
 
     def seconds(self, values: Sequence[np.ndarray]) -> float:

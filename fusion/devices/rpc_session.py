@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import statistics
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tvm
 
-from fusion.devices.targets import RpcServer
+from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
-from fusion.rpc_connection import NoConnectionError, open_session, peer_of, why_lost
+from fusion.rpc_connection import NoConnectionError, limit_waits, open_session, peer_of, silent, why_lost
 from fusion.tensors import allocate_tensor
 from placement.devices import Link
 
@@ -25,10 +26,25 @@ _LARGE = 1 << 20
 """Bytes of the copy that tells the bandwidth."""
 _CPU = "target.llvm_get_system_cpu"
 """A function of TVM's compiler."""
+_ANSWER_S = 3.0
+"""In which a server answers what takes it no time, unless its target says another time: lost devices are told within
+5 s."""
+_TIMES_AS_LONG = 30.0
+"""As expected a call may take where that is more: a server does one thing at a time, and cannot tell that it still
+computes. On a machine with six times as many busy processes as CPUs, calls took 11 times as long as estimated."""
+SETUP_S = 10.0
+"""In which a server answers what is done once, whatever its target says: it loads code from a disk."""
 
 
 class RpcSession:
-    """A session on a server. One thread at a time may use it; others wait."""
+    """A session on a server. One thread at a time may use it; others wait.
+
+    Attributes:
+        server: It.
+        device: Its CPU, for TVM.
+        link: What copies to and from it take.
+        others: Sessions that end when this one is lost: no model runs any more that needs both.
+    """
 
     def __init__(self, server: RpcServer) -> None:
         """Connect.
@@ -38,22 +54,32 @@ class RpcSession:
             DeviceLostError: It ended meanwhile.
         """
         self.server = server
-        self._lock = threading.RLock()
-        self._lost: DeviceLostError | None = None
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # never taken twice: where garbage is collected in a call, `close` may be called
+        self._why_lost = ""
+        self.others: Sequence[weakref.ref[RpcSession]] = ()
         self._session, self._socket = _connect(server)
         weakref.finalize(self, self._socket.close)
         self.device = self._session.cpu(0)
+        try:
+            self._check_cpu()
+            self.link = self.call(self._measure_link, patience_s=SETUP_S)
+        except BaseException:
+            self.close("it is of no use")
+            raise
+
+    def _check_cpu(self) -> None:
         theirs, ours = self._cpu(), str(tvm.get_global_func(_CPU)())
         if theirs != ours:
             raise TargetError(
-                f"the device {server.name!r} has another CPU than this machine",
+                f"the device {self.server.name!r} has another CPU than this machine",
                 why=f"it is a {theirs}, and code is made for this one, a {ours}",
                 hint="compile the model on a machine like that",
             )
 
     def _cpu(self) -> str:
         try:
-            return str(self.call(lambda: self.function(_CPU)()))
+            return str(self.call(lambda: self.function(_CPU)(), patience_s=SETUP_S))
         except ExecutionError as error:
             raise TargetError(
                 f"the device {self.server.name!r} cannot tell its CPU",
@@ -65,31 +91,75 @@ class RpcSession:
         """Return a function of the server by its name."""
         return self._session.get_function(name)
 
-    def call(self, what: Callable[[], T]) -> T:
-        """Return what `what` returns, which calls the server.
+    def call(self, what: Callable[[], T], expected_s: float = 0.0, *, patience_s: float = 0.0) -> T:
+        """Return what `what` returns, which calls the server and is expected to take so long; `patience_s` is waited
+        for it at least.
 
         Raises:
             DeviceLostError: The server is gone, or did not answer in time; this is raised by all later calls.
             ExecutionError: The server answered with an error.
         """
-        with self._lock:
-            if self._lost is not None:
-                raise self._error(self._lost.why)
+        limit = max(patience_s, self.server.timeout or max(_ANSWER_S, _TIMES_AS_LONG * expected_s))
+        with self._used():
+            limit_waits(self._socket, limit)
             started = time.monotonic()
             try:
-                return what()
+                answer = what()
             except Exception as error:  # TVM raises classes of several kinds
-                why = why_lost(self._socket, time.monotonic() - started, self.server.timeout)
+                why = why_lost(self._socket, time.monotonic() - started, limit)
                 if not why:
                     raise ExecutionError("a device refused a call", why=str(error).strip()[-500:]) from error
-                self._lost = self._error(why)
-                with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)  # nothing that frees a tensor there waits for an answer
-                raise self._lost from error
+                raise self._lose(why) from error
+            except BaseException:  # an interrupt: the next call would take the answer to this one for its own
+                self._lose("a call of it was interrupted")
+                raise
+            taken = time.monotonic() - started
+            if taken >= limit:  # to free what is there tells no error
+                raise self._lose(silent(taken))
+            return answer
+
+    def close(self, why: str) -> None:
+        """End the connection, and let the server serve others; not within a call that is under way, which TVM's server
+        would end with. Later calls raise the error of a lost device, which has `why`."""
+        if os.getpid() != self._process:  # it is the connection of the process that this one came out of
+            return
+        self._why_lost = self._why_lost or why
+        if self._lock.acquire(blocking=False):
+            try:
+                self._shut_down()
+            finally:
+                self._lock.release()
+
+    @contextlib.contextmanager
+    def _used(self) -> Iterator[None]:
+        """Have the connection in the block."""
+        if os.getpid() != self._process:
+            raise self._error("this process came out of a fork, and the connection is the other one's")
+        try:
+            with self._lock:
+                if self._why_lost:
+                    raise self._error(self._why_lost)
+                yield
+        finally:
+            if self._why_lost:  # `close` was called meanwhile
+                self.close(self._why_lost)
+
+    def _lose(self, why: str) -> DeviceLostError:
+        """Return the error of this device, and end the connection: nothing that frees a tensor there waits then."""
+        self._why_lost = why
+        self._shut_down()
+        for other in self.others:
+            if (session := other()) is not None:
+                session.close(f"its connection was ended, for others to use it, as {self.server.name!r} was lost")
+        return self._error(why)
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _error(self, why: str) -> DeviceLostError:
-        hint = "see whether its server runs and can be reached, and compile the model again"
-        return DeviceLostError(f"the device {self.server.name!r} is lost", why=why, hint=hint)
+        hint = "see whether its server runs and can be reached, and compile the model again; if it only takes long,"
+        return DeviceLostError(f"the device {self.server.name!r} is lost", why=why, hint=f"{hint} with ?timeout=300")
 
     def load(self, library: bytes) -> Any:
         """Return the functions of a shared library that is sent to the server."""
@@ -101,7 +171,7 @@ class RpcSession:
         """Return memory of the server as a tensor."""
         return tvm.runtime.empty(shape, dtype, self.device)
 
-    def measure_link(self) -> Link:
+    def _measure_link(self) -> Link:
         """Return what copies to and from the server take; to each belong two calls, to copy, and to run or to free."""
         there = {size: self.empty((size,), "uint8") for size in (1, _LARGE)}
         here = {size: allocate_tensor((size,), "uint8") for size in there}
@@ -109,7 +179,7 @@ class RpcSession:
         def seconds(size: int) -> float:
             return statistics.median(_timed(lambda: here[size].copyto(there[size])) for _ in range(_ROUNDS))
 
-        round_trip, whole = self.call(lambda: seconds(1)), self.call(lambda: seconds(_LARGE))
+        round_trip, whole = seconds(1), seconds(_LARGE)
         return Link(2e6 * round_trip, _LARGE / max(whole - round_trip, 1e-6) / 1e9)
 
 
@@ -119,16 +189,45 @@ def _timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def open_sessions(devices: Sequence[DeviceTarget]) -> dict[int, RpcSession]:
+    """Return a session on each server among devices, by its position; when one is lost, the others end.
+
+    Raises:
+        TargetError, DeviceLostError: Of one of them; none is left then.
+    """
+    sessions = dict[int, RpcSession]()
+    with closed_on_error(sessions):
+        for k, device in enumerate(devices):
+            if isinstance(device, RpcServer):
+                sessions[k] = RpcSession(device)
+    for session in sessions.values():
+        session.others = tuple(weakref.ref(other) for other in sessions.values() if other is not session)
+    return sessions
+
+
+@contextlib.contextmanager
+def closed_on_error(sessions: Mapping[int, RpcSession]) -> Iterator[None]:
+    """End sessions where the block raises, whatever holds them: a traceback does."""
+    try:
+        yield
+    except BaseException:
+        for session in sessions.values():
+            session.close("what was to use it failed")
+        raise
+
+
 def _connect(server: RpcServer) -> tuple[Any, socket.socket]:
     from tvm import rpc
 
     try:
         peer = peer_of(server.host, server.port)
-        return open_session(peer, server.timeout, lambda: rpc.connect(server.host, server.port, server.key))
+        limit = server.timeout or _ANSWER_S
+        return open_session(peer, limit, lambda: rpc.connect(server.host, server.port, server.key))
     except NoConnectionError as error:
+        started = f"--host 0.0.0.0 --port {server.port} --port-end {server.port + 1} --key {server.key}"
         raise TargetError(
             f"cannot connect to the device {server.name!r}",
             why=str(error),
-            hint=f"start it: python -m tvm.exec.rpc_server --host 0.0.0.0 --port {server.port} --key {server.key}; "
-            "it serves one session at a time",
+            hint=f"start it where apache-tvm=={tvm.__version__} and cloudpickle are installed: "
+            f"python -m tvm.exec.rpc_server {started}; it serves one session at a time",
         ) from error

@@ -24,7 +24,6 @@ _EXAMPLES = {
     "memory": "memory=512M (a whole number above 0 and one of K, M, G and T, powers of 1024 bytes)",
     "timeout": "timeout=60 (whole seconds, at least 1)",
 }
-_TIMEOUT_S = 60.0
 _OFFLOADED = ("cuda",)
 """Kinds of devices that run kernels of their own, beside the CPU."""
 _ORDINAL = re.compile(r"\d{1,3}")
@@ -58,7 +57,7 @@ class RpcServer:
         name: As the target named it.
         host, port, key: Of the server.
         memory: Bytes that the model may keep there; infinite where the target sets no limit.
-        timeout: Seconds that one call of it may take.
+        timeout: Seconds that one call of it may take; 0 where the target does not say.
     """
 
     name: str
@@ -66,7 +65,7 @@ class RpcServer:
     port: int
     key: str
     memory: float = math.inf
-    timeout: float = _TIMEOUT_S
+    timeout: float = 0.0
 
     @property
     def cpus(self) -> tuple[int, ...]:

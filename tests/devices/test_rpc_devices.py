@@ -48,6 +48,26 @@ def test_results_are_those_of_the_whole_model(board: RpcServerProcess, stream: o
         for answer, array in zip(answers, inputs, strict=True):
             for ours, theirs in zip(answer, whole(array), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
+    del module  # with it its threads end, which wait for calls
+    until = time.monotonic() + LOST_S / 2
+    while (left := [each.name for each in threading.enumerate() if each.name.startswith("fusion rpc")]) != []:
+        assert time.monotonic() < until, left
+        time.sleep(0.02)
+
+
+def test_an_interrupt_leaves_the_connection_as_it_is(board: RpcServerProcess) -> None:
+    module = fusion.compile(small_models.softmax_of_columns(), target=[board.target])
+    assert isinstance(module, DeviceModule)
+    expected = module(X)[0]
+    for results in (module.stream(itertools.repeat(X)), (module(X) for _ in itertools.count())):
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            for _ in results:
+                pass
+        timer.join()
+        np.testing.assert_array_equal(module(X)[0], expected)
+        np.testing.assert_array_equal(next(module.stream([X]))[0], expected)
 
 
 def test_a_server_is_planned_for(board: RpcServerProcess) -> None:
@@ -62,13 +82,13 @@ def test_a_server_is_planned_for(board: RpcServerProcess) -> None:
         alone._program.once.stages[0].program._session.call(lambda: int("no number"))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("number", "query"), [(signal.SIGKILL, ""), (signal.SIGSTOP, "?timeout=1")])
-def test_a_lost_server_is_an_error_that_names_it(number: int, query: str) -> None:
-    """It is killed, or stops: nothing hangs, no thread is left, and what was under way is told."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_server_is_an_error_that_names_it(board: RpcServerProcess, number: int) -> None:
+    """It is killed, or stops: nothing hangs, no thread is left, what was under way is told, and the server that is not
+    lost serves others at once."""
     with server(without_torch.environment()) as made:
         before = set(threading.enumerate())
-        target = made.target + query
-        module = divided(small_models.softmax_of_columns(), targets=[LOCAL, target])
+        module = divided(small_models.softmax_of_columns(), targets=[board.target, made.target])
         stream = module.stream(itertools.repeat(X))
         for _ in range(3):
             next(stream)
@@ -77,15 +97,19 @@ def test_a_lost_server_is_an_error_that_names_it(number: int, query: str) -> Non
         with pytest.raises(DeviceLostError) as lost:
             list(stream)
         assert time.monotonic() < started + LOST_S
-        assert target in lost.value.what
+        assert made.target in lost.value.what
         assert "request" in lost.value.where
-        assert target in lost.value.where
+        assert made.target in lost.value.where
         assert "under way behind it" in lost.value.why
         with pytest.raises(DeviceLostError, match="is lost"):
             module(X)
         for thread in module._program.once.threads:
             thread.end()
         assert set(threading.enumerate()) <= before
+        again = fusion.compile(small_models.mlp(), target=[f"{board.target}?timeout=1"])  # the error holds the module
+        np.testing.assert_allclose(again(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
+        with pytest.raises(DeviceLostError, match="did not answer in 1 s"):
+            again._program.once.stages[0].program._session.call(lambda: time.sleep(1.0))  # type: ignore[attr-defined]
         made.signal(signal.SIGCONT) if number == signal.SIGSTOP else None
 
 
