@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
@@ -61,19 +62,25 @@ def _own(kind: str) -> Backend | None:
 
 
 @functools.cache
-def backends() -> dict[str, Backend | Library]:
-    """Return all backends by name, fusion's own first; one that cannot be imported is left out."""
-    found: dict[str, Backend | Library] = {name: own for name, (kind, _) in _OWN.items() if (own := _own(kind))}
-    for name, entry in others().items():
-        try:
-            found[name] = entry.load()
-        except Exception as error:  # whatever a package of somebody else raises
-            _log.warning("the backend %r (%s) is left out: %s", name, entry.value, error)
-    return found
+def other(name: str) -> Any:
+    """Return what another package registers by this name; None where nothing does, or it cannot be imported."""
+    entry = others().get(name)
+    if entry is None:
+        return None
+    try:
+        return entry.load()
+    except Exception as error:  # whatever a package of somebody else raises
+        _log.warning("the backend %r (%s) is left out: %s", name, entry.value, error)
+    return None
 
 
-def backend_for(kind: str) -> Backend:
-    """Return the backend that writes kernels for targets of `kind`.
+def kinds() -> tuple[str, ...]:
+    """Return the kinds of targets that fusion's own backends write kernels for."""
+    return tuple(kind for kind, _ in _OWN.values())
+
+
+def backend_for(kind: str, others: Iterable[str] = ()) -> Backend:
+    """Return the backend that writes kernels for targets of `kind`: fusion's own, or one of `others` by their names.
 
     Raises:
         TargetError: There is none.
@@ -81,7 +88,7 @@ def backend_for(kind: str) -> Backend:
     own = _own(kind)
     if own is not None:
         return own
-    for backend in backends().values():
+    for backend in map(other, others):
         if isinstance(backend, Backend) and kind in backend.kinds:
             return backend
     raise TargetError(
@@ -118,7 +125,7 @@ def library(name: str) -> Library | GraphLibrary | DeviceLibrary:
         NotInstalledError: There is none, or it cannot be imported.
     """
     own = _LIBRARIES.get(name)
-    found: Any = backends().get(name) if own is None else import_module(own).LIBRARY
+    found: Any = other(name) if own is None else import_module(own).LIBRARY
     packages = _PACKAGES.get(name, (name,))
     try:
         # what of ours is there tells its version, without anything of the compiler; `isinstance` asks for patterns

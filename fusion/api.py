@@ -11,6 +11,7 @@ import tvm
 
 from fusion import context
 from fusion.abandon import checkpoint, taking_precedence
+from fusion.apart import asking_apart
 from fusion.cached_forms import find_or_compile, uses_cache
 from fusion.closed_builders import forget_builders
 from fusion.collector import seldom
@@ -74,6 +75,7 @@ _OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
 """Errors of a model at some sizes, which it has each time."""
 
 
+@asking_apart()
 def compile(
     model: Any,
     target: str | tvm.target.Target | Sequence[str] = "llvm",

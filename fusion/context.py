@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 
 from backends.backend import (
+    Backend,
     DeviceLibrary,
     GraphLibrary,
     KernelCompiler,
@@ -20,7 +21,8 @@ from backends.backend import (
     RegionLibrary,
     VersionedLibrary,
 )
-from backends.registry import backend_for, libraries, library
+from backends.registry import backend_for, kinds, libraries, library, others
+from fusion.apart import import_apart
 from fusion.cache import DiskCache, find_place
 from fusion.cpus import default_threads
 from fusion.deadline import Deadline
@@ -130,7 +132,7 @@ def resolve(
     check_flag("strict", strict)
     check_flag("cache", cache)
     fields = _fields_of(target)
-    compiler = backend_for(str(fields["kind"])).compiler(fields, int(threads or default_threads()))
+    compiler = _backend_for(str(fields["kind"])).compiler(fields, int(threads or default_threads()))
     foreign = compiler.foreign()
     if effort != FAST and foreign:
         raise OptionError(
@@ -164,6 +166,27 @@ def resolve(
     )
 
 
+def _backend_for(kind: str) -> Backend:
+    """Return the backend that writes kernels for targets of `kind`; one of another package is imported by another
+    process first.
+
+    Raises:
+        TargetError: There is none.
+    """
+    importable, broken = list[str](), list[str]()
+    for name in () if kind in kinds() else others():
+        try:
+            import_apart(name)
+        except NotInstalledError as error:
+            broken.append(f"{error.what}: {error.why}")
+        else:
+            importable.append(name)
+    try:
+        return backend_for(kind, importable)
+    except TargetError as error:
+        raise TargetError(error.what, why="; ".join(broken), hint=error.hint) from None
+
+
 @dataclass(frozen=True)
 class _Asked:
     """The libraries that a compilation is to use.
@@ -194,6 +217,7 @@ def _find_libraries(names: Sequence[str], compiler: KernelCompiler) -> _Asked:
         if name == GENERATOR or (name == FALLBACK and name not in before):
             continue
         try:
+            import_apart(name)
             each = library(name)
         except NotInstalledError as error:
             skipped.append(f"{error.what} and runs nothing{f': {error.why}' if error.why else ''}; {error.hint}")

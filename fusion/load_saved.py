@@ -19,17 +19,19 @@ def load(path: str | Path, *, verify: bool = True) -> CompiledModule:
 
     Args:
         verify: Whether to check the weights' checksums too, which reads them once, at about 1.3 GB/s a CPU. The
-            checksums of code and manifest, and the sizes of all members, are always checked.
+            checksums of code and manifest, and the sizes of all members, are always checked. Parts that run on
+            libraries are opened in another process first, once on a machine: what crashes or hangs is an error.
 
     Raises:
         SavedFileError: There is no such file, it is damaged or cut short, or another version of fusion or TVM wrote it.
         TargetError: It was compiled for another CPU architecture, for CPU features that this machine lacks, or for a
             CUDA device, and there is none that runs it.
         LimitError: It does not fit the memory of the device.
-        NotInstalledError: ONNX Runtime runs parts of it, and is not installed.
+        NotInstalledError: ONNX Runtime, or a library, runs parts of it, and is not installed.
+        ExecutionError: A library cannot open the part that it runs.
     """
     check_flag("verify", verify)
-    return restore(read_saved(Archive(as_path(path)), verify=verify))
+    return restore(read_saved(Archive(as_path(path)), verify=verify, apart=verify))
 
 
 def load_to_explain(path: str | Path) -> CompiledModule:
@@ -37,6 +39,6 @@ def load_to_explain(path: str | Path) -> CompiledModule:
     run raises the TargetError of `load`.
 
     Raises:
-        SavedFileError, LimitError, NotInstalledError: As `load`.
+        SavedFileError, LimitError, NotInstalledError, ExecutionError: As `load`.
     """
-    return restore(read_saved(Archive(as_path(path)), to_explain=True))
+    return restore(read_saved(Archive(as_path(path)), apart=True, to_explain=True))

@@ -29,10 +29,11 @@ from tuning.messages import (
     read_answer,
     write_question,
 )
+from tuning.patience import Patience
 
 _PATIENCE_S = 30.0
 """Without an answer while candidates run for the first time, the longest of which take seconds with bad loops; beside
-the time that an experiment asks for, where none is being tried."""
+the time that an experiment asks for, where none is being tried. Of the process's own: see `Patience`."""
 _MOST_CRASHES = 3
 _COMMAND = "from tuning.worker import main; main()"
 
@@ -60,6 +61,7 @@ class Results:
         decisions: Of each kernel; empty where the experiment failed.
         before, after: Seconds of the network without and with what the decisions say.
         crashed: Candidates that failed: they ended the worker, it did not come back from them, or they raised.
+        reasons: How each of those did.
         failure: Why there are no decisions.
         ended: Whether the process has ended, or did not come back, for whatever reason.
         begun: Whether it had said before that it tries something.
@@ -70,6 +72,7 @@ class Results:
     before: float = 0.0
     after: float = 0.0
     crashed: list[Trial] = field(default_factory=list)
+    reasons: dict[Trial, str] = field(default_factory=dict)
     failure: str = ""
     ended: bool = False
     begun: bool = False
@@ -120,10 +123,9 @@ class MeasuringSession:
 
     def _try(self, experiment: Measurable, path: Path, results: Results) -> None:
         """Ask once, and note in `results` what came of it."""
-        trying: Trial | None = None
+        trying, patience = None, self._patience + experiment.seconds
         try:
             self._ask(Question(str(path), tuple(results.crashed)))
-            patience = self._patience + experiment.seconds
             while isinstance(answer := self._answer(patience), Trying | Comparing):
                 results.begun = True
                 trying = answer.trial if isinstance(answer, Trying) else trying
@@ -140,7 +142,7 @@ class MeasuringSession:
         except (OSError, queue.Empty, EOFError, ValueError) as error:
             self._end()
             results.ended = True
-            self._note_end(trying, results, f"the process that measures ended: {type(error).__name__} {error}".strip())
+            self._note_end(trying, results, _what_ended(error, patience))
         except BaseException:  # an interrupt: what is answered late would be taken for the answer to the next question
             self._end()
             raise
@@ -167,7 +169,8 @@ class MeasuringSession:
             EOFError: The process has ended.
             ValueError: It is none.
         """
-        line = self._answers.get(timeout=seconds)
+        assert self._process is not None
+        line = Patience(self._process.pid).wait(self._answers, seconds)
         if not line:
             raise EOFError
         return read_answer(line)
@@ -199,6 +202,16 @@ def _blame(trying: Trial | None, results: Results, why: str) -> None:
         results.failure = why
     else:
         results.crashed.append(trying)
+        results.reasons[trying] = why
+
+
+def _what_ended(error: Exception, patience: float) -> str:
+    """Return what became of the process, of which an exception was all that was seen."""
+    if isinstance(error, queue.Empty):
+        return f"the process that measures did not answer for {patience:.0f} s"
+    if isinstance(error, EOFError):
+        return "the process that measures ended"
+    return f"the process that measures ended: {type(error).__name__}: {error}"
 
 
 def _pump(lines: IO[str], answers: queue.SimpleQueue[str]) -> None:

@@ -35,13 +35,28 @@ def _checked(value: Any, spec: TensorSpec) -> Any:
     return known
 
 
-def register_fallbacks(subgraphs: dict[str, bytes], threads: int) -> tuple[object, ...]:
-    """Make subgraphs callable from compiled code by their keys, for as long as the caller holds what this returns.
+def register_fallbacks(subgraphs: dict[str, bytes], threads: int, *, apart: bool = False) -> tuple[object, ...]:
+    """Make subgraphs callable from compiled code by their keys, for as long as the caller holds what this returns;
+    `apart`, those of libraries are opened in another process first.
 
     Raises:
+        ExecutionError: A library cannot open one, or crashed or hung at it in that process.
         NotInstalledError: There are some, and the library that runs them is not installed.
     """
+    if apart:
+        _open_apart({key: data for key, data in subgraphs.items() if library_of(key)}, threads)
     return tuple(_register(key, data, threads) for key, data in subgraphs.items())
+
+
+def _open_apart(parts: dict[str, bytes], threads: int) -> None:
+    if not parts:
+        return
+    # Here, not above: of all modules only these need what talks with another process.
+    from fusion.apart import asking_apart, open_saved_apart
+
+    with asking_apart():
+        for key, data in parts.items():
+            open_saved_apart(key, data, threads)
 
 
 def _register(key: str, data: bytes, threads: int) -> object:

@@ -63,7 +63,7 @@ class Saved:
 
 
 def read_saved(
-    archive: Archive, *, verify: bool = True, share: bool = False, to_explain: bool = False
+    archive: Archive, *, verify: bool = True, share: bool = False, apart: bool = False, to_explain: bool = False
 ) -> Saved:
     """Return what is in `archive`, ready to run.
 
@@ -71,6 +71,7 @@ def read_saved(
         archive: What `fusion.module.save` wrote.
         verify: As for `load`.
         share: Whether its weights take the place of equal ones in this process.
+        apart: Whether another process opens its parts on libraries first.
         to_explain: Whether it may be for another machine: then a run raises what `load` does.
 
     Raises:
@@ -83,9 +84,23 @@ def read_saved(
     for name, digest in manifest.checksums.items():
         if verify or not name.endswith(".safetensors"):
             archive.check(name, digest)
-    foreign = None if reason is None else ForeignProgram(reason)
-    forms = tuple(_load_form(form, manifest, archive, share, foreign) for form in manifest.forms)
+    how = _Loading(share, apart, None if reason is None else ForeignProgram(reason))
+    forms = tuple(_load_form(form, manifest, archive, how) for form in manifest.forms)
     return Saved(manifest.inputs, manifest.outputs, manifest.settings, manifest.dynamic, forms)
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """How forms are loaded.
+
+    Attributes:
+        share, apart: As of `read_saved`.
+        foreign: What runs in their place where they are for another machine.
+    """
+
+    share: bool
+    apart: bool
+    foreign: ForeignProgram | None
 
 
 def _read_manifest(archive: Archive) -> Manifest:
@@ -116,15 +131,14 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
         )
 
 
-def _load_form(
-    form: StoredForm, manifest: Manifest, archive: Archive, share: bool, foreign: ForeignProgram | None
-) -> Specialization:
+def _load_form(form: StoredForm, manifest: Manifest, archive: Archive, how: _Loading) -> Specialization:
     subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
-    code = _load_code(form, archive, share)
+    code = _load_code(form, archive, how.share)
+    registered = () if how.foreign else register_fallbacks(subgraphs, manifest.settings.threads, apart=how.apart)
     return Specialization(
         inputs=form.inputs,
         outputs=form.outputs,
-        program=foreign or _load_program(form, code, subgraphs, manifest.settings, archive),
+        program=how.foreign or _load_program(form, code, registered, manifest.settings, archive),
         code=code,
         kernels=form.kernels,
         fallbacks=form.fallbacks,
@@ -184,10 +198,9 @@ def _map_weights(archive: Archive, member: str, stored: Sequence[StoredWeight]) 
 
 
 def _load_program(
-    form: StoredForm, code: Code | None, subgraphs: dict[str, bytes], settings: Settings, archive: Archive
+    form: StoredForm, code: Code | None, registered: tuple[object, ...], settings: Settings, archive: Archive
 ) -> Program:
     threads = settings.threads
-    registered = register_fallbacks(subgraphs, threads)
     if code is None:
         if len(registered) != 1:
             raise archive.damaged("its manifest lists neither a plan nor a fallback model")

@@ -11,10 +11,11 @@ from tvm import relax
 
 from backends.backend import Library
 from backends.subgraphs import RUN_SUBGRAPH, subgraph_key
+from fusion.apart import asking_apart, open_apart
 from fusion.bindings import Bindings, call_name
 from fusion.facts import PassResult, TellingPass
-from fusion.passes.apart import asking_apart, open_apart, try_library
 from fusion.passes.rebuild import rebuild_main
+from fusion.passes.try_library import try_library
 
 _log = logging.getLogger("fusion.backends")
 
@@ -60,11 +61,11 @@ class TakeSubgraphs(TellingPass[Taken]):
         notes: list[str] = []
         for name, library in self.libraries.items():
             try:
-                try_library(mod, name, library, self.threads)
+                try_library(mod, name, self.threads)
                 matched, matches = find_matches(mod, library)
                 exported = {symbol: library.export(func) for symbol, func in matches.items()}
                 for data in exported.values():
-                    open_apart(name, library, data, self.threads)
+                    open_apart(name, data, self.threads)
             except MemoryError:
                 raise
             except Exception as error:  # whatever the code of another package raises

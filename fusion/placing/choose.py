@@ -12,6 +12,7 @@ from pathlib import Path
 from backends.backend import Library
 from backends.subgraphs import library_of, subgraph_key
 from fusion import pipeline
+from fusion.apart import asking_apart
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.deadline import Deadline
@@ -23,8 +24,8 @@ from fusion.measuring import MAX_SECONDS
 from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR, MAX
-from fusion.passes.apart import asking_apart, try_libraries
 from fusion.passes.regions import LibraryOffer, RegionGraph, failure_of, try_offer
+from fusion.passes.try_library import try_libraries
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
@@ -93,6 +94,7 @@ class ChoosePlaces:
     _mixed: Sequence[PlacedSubgraph] = field(default=(), init=False)
     _offers: dict[int, LibraryOffer] = field(default_factory=dict, init=False)
     _failed: dict[str, None] = field(default_factory=dict, init=False)
+    _reasons: dict[str, str] = field(default_factory=dict, init=False)
 
     def __call__(self) -> Specialization:
         """Return our kernels alone unless regions on libraries beat them in every block by more than the noise; with
@@ -120,7 +122,7 @@ class ChoosePlaces:
         form = self._form(name, self.ctx)
         parts = self._parts(knowledge) if name == _MIXED else {}
         times = _times(form, best, records, parts)
-        notes = (*form.notes, *_lines(names, records), *told, *self._failed)
+        notes = (*form.notes, *_lines(names, records, self._reasons), *told, *self._failed)
         return replace(form, times=times, notes=tuple(dict.fromkeys(notes)))
 
     def _deadline(self, *, is_known: bool) -> Deadline:
@@ -254,6 +256,7 @@ class ChoosePlaces:
             return []
         paths = [self._saved(name, bench.folder / f"{place}.fusion") for place, name in enumerate(names)]
         results = bench.session.run(ModuleExperiment((bench.all_cpu, *paths), self._seconds, self._tolerance))
+        self._reasons |= {names[trial.candidate - 1]: reason for trial, reason in results.reasons.items()}
         if not results.decisions:
             raise Declined(results.failure)
         decision, points = results.decisions[0], {_MIXED: point_of(self._mixed)}
@@ -303,6 +306,10 @@ class ChoosePlaces:
         )  # fmt: skip
         ends = deadline.within(_SEARCH_SECONDS)
         best = search_placement(found.graph, kernels, libraries, costs, lambda: ends.left > 0)
+        for place, reason in costs.broken.items():
+            if place != HOST:
+                name = [*self.ctx.graph_libraries][place - 1]
+                self._failed[f"no further region was measured on {name}: at one, {reason}"] = None
         takes = {place: library.takes for place, library in libraries.items()}
         known = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)  # they have forms
         return () if any(point_of(best) == point_of(whole) for whole in known) else best
@@ -336,14 +343,16 @@ def _times(
     return PlacementTimes(best.seconds, best.default_s, parts)
 
 
-def _lines(names: Mapping[str, str], records: Sequence[Record]) -> Iterator[str]:
-    """Yield what the model took in each placement, whose `names` are by the keys of tasks, a sentence each."""
+def _lines(names: Mapping[str, str], records: Sequence[Record], reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield what the model took in each placement, whose `names` are by the keys of tasks, a sentence each; `reasons`
+    are why some ran nothing, by name."""
     for record in records:
         name, took, ours = names[record.task.key], record.seconds * 1e3, record.default_s * 1e3
         how = f"regions on {name}" if name != _MIXED else name
         if not record.runs:
             if name != _MIXED:
-                yield f"{name} runs nothing: it takes no operator, or failed or was wrong while it was measured"
+                why = "it takes no operator, or failed or was wrong while it was measured"
+                yield f"{name} runs nothing: {reasons.get(name, why)}"
         elif record.wins:
             yield f"with {how} the model takes {took:.3f} ms, all on cpu {ours:.3f} ms"
         else:

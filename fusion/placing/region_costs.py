@@ -59,6 +59,7 @@ class MeasuredCosts:
         all_cpu: The saved module of our kernels alone.
         tolerance: By how much results may differ, as a share of the largest.
         asked: What is known of regions, by the keys of their tasks.
+        broken: Which libraries are asked for nothing more, by their positions, and why.
     """
 
     imported: ImportedModel
@@ -72,7 +73,7 @@ class MeasuredCosts:
     all_cpu: str
     tolerance: float
     asked: dict[str, Record] = field(default_factory=dict, init=False)
-    _broken: set[int] = field(default_factory=set, init=False)
+    broken: dict[int, str] = field(default_factory=dict, init=False)
     _files: int = field(default=0, init=False)
 
     def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
@@ -82,7 +83,7 @@ class MeasuredCosts:
         task = region_task(function, name, self.ctx, self.knowledge)
         record = self.asked.get(task.key) or next(iter(self.knowledge.records([task])), None)
         asked = sum(each.task.family == task.family for each in self.asked.values())
-        if record is None and backend not in self._broken and asked < MOST_STRUCTURES and self.ctx.deadline.left > 0:
+        if record is None and backend not in self.broken and asked < MOST_STRUCTURES and self.ctx.deadline.left > 0:
             record = placement_record(task, REGIONS, self._compare(function, backend), time.time())
             self.knowledge.keep([record, *self._record_of_part(record, backend, operators)])
         if record is None:
@@ -127,8 +128,8 @@ class MeasuredCosts:
         """Return what the second of two modules takes, None where it fails; where it ends the process that measures, or
         does not come back, the `backend` of its region is asked for nothing more."""
         results = self.session.run(ModuleExperiment(paths, seconds, self.tolerance))
-        if results.crashed:
-            self._broken.add(backend)
+        for reason in results.reasons.values():
+            self.broken[backend] = reason
         return next((found for each in results.decisions for found in each.times if found.candidate == 1), None)
 
     def _saved(self, model: ImportedModel, ctx: Context, *, needs: bool = False) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fusion.passes.apart import asking_apart
+from fusion.apart import asking_apart
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ def importable(folder: Path, module: str, monkeypatch: pytest.MonkeyPatch) -> It
     Subgraphs that others opened by code of the same name are closed before."""
     gc.collect()
     monkeypatch.syspath_prepend(str(folder))
-    registry.backends.cache_clear()
+    registry.other.cache_clear()
     yield
-    registry.backends.cache_clear()
+    registry.other.cache_clear()
     sys.modules.pop(module, None)

@@ -12,6 +12,9 @@ import pytest
 import fusion
 from backends import registry
 from backends.cpu.backend import BACKEND as CPU
+from fusion import context
+from fusion.apart import imports, process
+from fusion.errors import TargetError
 from tests.backends.importable import importable
 from tests.module import small_models
 
@@ -43,13 +46,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def test_own_backends_are_found_by_the_kind_of_target() -> None:
-    assert registry.backends()["cpu"] is CPU
     assert registry.backend_for("llvm") is CPU
 
 
 @pytest.mark.usefixtures("installed")
 def test_another_package_brings_a_kind_of_target() -> None:
-    assert list(registry.backends()) == ["cpu", "cuda", "slow"]
+    assert list(registry.others()) == ["slow"]
     text = fusion.compile(small_models.mlp(), "c", cache=False).explain()
     assert text.startswith("compiled for x86-64 ")
     assert ", 1 threads" in text
@@ -60,11 +62,26 @@ def test_a_package_that_cannot_be_imported_is_left_out(
 ) -> None:
     (tmp_path / "slow_backend.py").write_text("import no_such_library\n")
     sys.modules.pop("slow_backend", None)
-    assert list(registry.backends()) == ["cpu", "cuda"]
+    assert registry.other("slow") is None
     (record,) = caplog.records
     assert record.getMessage() == (
         "the backend 'slow' (slow_backend:BACKEND) is left out: No module named 'no_such_library'"
     )
+
+
+@pytest.mark.usefixtures("one_process_apart")
+@pytest.mark.parametrize("does", ["os._exit(1)", "time.sleep(60)"])
+def test_an_import_that_crashes_or_hangs_ends_nothing(
+    does: str, installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_PATIENCE_S", 10.0)
+    monkeypatch.setattr(imports, "_broken", {})
+    (tmp_path / "slow_backend.py").write_text(f"import os, time\n{does}\n")
+    (line,) = context.resolve(backends=["slow", "cpu", "onnxruntime"]).skipped
+    assert line.startswith("the backend 'slow' cannot be imported and runs nothing: it crashed or hung while another")
+    with pytest.raises(TargetError, match="'c' is not available") as raised:
+        context.resolve("c")
+    assert "the backend 'slow' cannot be imported: it crashed or hung" in raised.value.why
 
 
 def test_a_kind_that_nobody_writes_kernels_for() -> None:

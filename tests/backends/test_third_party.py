@@ -77,7 +77,7 @@ def test_its_name_is_that_of_its_entry_point(
 def test_a_saved_module_says_what_it_lacks(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fusion.compile(network(), backends=BACKENDS).save(tmp_path / "saved.fusion")
     monkeypatch.setattr(registry, "others", dict)
-    registry.backends.cache_clear()
+    registry.other.cache_clear()
     with pytest.raises(NotInstalledError, match="the backend 'numpy' is not installed"):
         fusion.load(tmp_path / "saved.fusion")
 

@@ -15,7 +15,8 @@ from onnx import helper
 
 import fusion
 from fusion import measuring
-from fusion.passes.apart import ask
+from fusion.apart import broken, openings, process
+from fusion.errors import ExecutionError
 from fusion.placing import choose
 from fusion.placing.choose import ChoosePlaces
 from fusion.placing.worker import agrees
@@ -114,7 +115,7 @@ def _libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(choose, "_SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(choose, "_SECONDS", 2.0)
     monkeypatch.setattr(measuring_session, "_PATIENCE_S", 15.0)
-    monkeypatch.setattr(ask, "_PATIENCE_S", 15.0)
+    monkeypatch.setattr(process, "_PATIENCE_S", 15.0)
     _forget(monkeypatch)
     (tmp_path / "remembers.py").write_text(SOURCE + "".join(f"{name} = TakesRegions({name!r})\n" for name in NAMES))
     info = tmp_path / "remembers-1.0.dist-info"
@@ -128,8 +129,8 @@ def _libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have libraries tried again, as in a new process."""
-    monkeypatch.setattr(ask, "_failures", {})
-    monkeypatch.setattr(ask, "_opened", {})
+    monkeypatch.setattr(broken, "failures", {})
+    monkeypatch.setattr(openings, "_opened", {})
 
 
 def compiled(
@@ -155,9 +156,12 @@ def test_what_wins_is_taken_and_what_fails_is_not(tmp_path: Path, monkeypatch: p
     assert [name for name in asked if f"{name} runs nothing" in report] == [each for each in asked if each in FAIL]
     np.testing.assert_allclose(module(X)[0], np.maximum(X @ W, 0), rtol=1e-3, atol=1e-3)
 
+    module.save(tmp_path / "saved.fusion")
     monkeypatch.setattr(ChoosePlaces, "_measure", refuse)
     assert "wins runs 1 of 2 operators" in compiled(tmp_path / "records", asked).explain()
     _breaks("BREAKS_OPENING", "wins", tmp_path / "records", asked, monkeypatch)
+    with pytest.raises(ExecutionError, match="the backend 'wins' cannot open its part of the model"):
+        fusion.load(tmp_path / "saved.fusion")
 
 
 def _breaks(

@@ -42,7 +42,7 @@ def twice_as_fast() -> Results:
     ("answer", "expected", "asked"),
     [
         (twice_as_fast, [1.0, 2.0, 1.0], 2),
-        (lambda: Results([], crashed=[Trial(0, 1)]), [math.inf] * 3, 1),
+        (lambda: Results([], crashed=[Trial(0, 1)], reasons={Trial(0, 1): "it ended"}), [math.inf] * 3, 1),
         (lambda: Results([]), [math.inf] * 3, 2),  # it raises, or is wrong, there
     ],
     ids=["is faster", "ends the process", "is wrong"],

@@ -104,7 +104,9 @@ def test_what_the_worker_cannot_do_it_says(tmp_path: Path) -> None:
         assert "library" in bench.run(experiment()).failure, "the same process answers again"
 
 
-@pytest.mark.parametrize("worker", ["tuning.worker", "fusion.placing.worker"])
+@pytest.mark.parametrize(
+    "worker", ["tuning.worker", "fusion.placing.worker", "fusion.apart.answer, fusion.apart.openings"]
+)
 def test_a_worker_starts_without_the_compiler(worker: str) -> None:
     code = f"import {worker}, sys; print(*sorted({{'tvm', 'torch'}} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

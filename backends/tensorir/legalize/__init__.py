@@ -11,6 +11,7 @@ from backends.tensorir.legalize.extrema import EXTREMA
 from backends.tensorir.legalize.filling import FILLING
 from backends.tensorir.legalize.indexing import INDEXING
 from backends.tensorir.legalize.limits import LIMITS
+from backends.tensorir.legalize.missing import MISSING
 from backends.tensorir.legalize.normalizations import NORMALIZATIONS
 from backends.tensorir.legalize.resizes import RESIZES
 from backends.tensorir.legalize.scatters import SCATTERS
@@ -23,6 +24,6 @@ SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS}
 """Those in whose place TVM's would read or write outside of a tensor, or trap: no form of a model does without."""
 
 LEGALIZATIONS: dict[str, FLegalize] = {
-    **SAFE, **ACTIVATIONS, **CASTS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **NORMALIZATIONS, **RESIZES, **SOFTMAX,
-    **SORTING, **SUMS, **ZEROS,
+    **SAFE, **ACTIVATIONS, **CASTS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **MISSING, **NORMALIZATIONS, **RESIZES,
+    **SOFTMAX, **SORTING, **SUMS, **ZEROS,
 }  # fmt: skip

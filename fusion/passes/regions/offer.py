@@ -10,11 +10,11 @@ from functools import cached_property
 from tvm import relax
 
 from backends.backend import Library, RegionLibrary
-from fusion.passes.apart import try_library
 from fusion.passes.rebuild import rebuild_main
 from fusion.passes.regions.read import RegionGraph
 from fusion.passes.regions.write import RegionFunction, write_region
 from fusion.passes.take_subgraphs import COMPOSITE, name_calls
+from fusion.passes.try_library import try_library
 from placement.cover.places import TakenOperators
 from placement.cover.quotient import ordered_groups
 
@@ -59,7 +59,7 @@ def try_offer(found: RegionGraph, name: str, library: RegionLibrary, threads: in
     Raises:
         ExecutionError: It crashed or hung there.
     """
-    try_library(found.mod, name, library, threads)
+    try_library(found.mod, name, threads)
     return LibraryOffer(found, library)
 
 

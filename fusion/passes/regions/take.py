@@ -12,10 +12,10 @@ import tvm
 
 from backends.backend import RegionLibrary
 from backends.subgraphs import subgraph_key
+from fusion.apart import asking_apart, open_apart
 from fusion.bindings import call_name
 from fusion.facts import PassResult, TellingPass
 from fusion.failures import passing
-from fusion.passes.apart import asking_apart, open_apart
 from fusion.passes.regions.offer import LibraryOffer, try_offer
 from fusion.passes.regions.read import RegionGraph, read_regions
 from fusion.passes.regions.write import RegionFunction, write_main
@@ -117,7 +117,7 @@ class TakeRegions(TellingPass[PlacedRegions]):
         """Return what a library exports of a region, after it has opened that, in another process first."""
         library = self.libraries[name]
         data = library.export(region.function)
-        open_apart(name, library, data, self.threads)
+        open_apart(name, data, self.threads)
         library.open(data, self.threads)
         return data
 

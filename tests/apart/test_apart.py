@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from fusion.apart import answer, broken, openings, process, saved_parts
+from fusion.apart.openings import Opening, open_apart
+from fusion.apart.process import asking_apart
+from fusion.apart.saved_parts import open_saved_apart
 from fusion.errors import ExecutionError
 from fusion.file_locks import try_lock
-from fusion.passes.apart import answer, ask
-from fusion.passes.apart.ask import asking_apart, open_apart
-from fusion.passes.apart.questions import LibraryTrial, Opening
+from fusion.passes import answer_trial
 from tuning import measuring_session
 from tuning.messages import ServerLostError
 
@@ -27,19 +29,18 @@ for line in sys.stdin:
 """
 CRASHES = "print(write_answer(Trying(Trial(0, 0))), flush=True); os._exit(1)"
 LACKS_MEMORY = "print(write_answer(Lost('MemoryError: ')), flush=True); continue"
-LIBRARY: Any = SimpleNamespace(version="1")
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "_failures", {})
-    monkeypatch.setattr(ask, "_opened", {})
+    monkeypatch.setattr(broken, "failures", {})
+    monkeypatch.setattr(openings, "_opened", {})
 
 
 def opens(monkeypatch: pytest.MonkeyPatch, does: str) -> None:
     """Have a process that does something open a part."""
-    monkeypatch.setattr(ask, "_COMMAND", ANSWERS.replace("DOES", does))
-    open_apart("library", LIBRARY, b"part", 1)
+    monkeypatch.setattr(process, "_COMMAND", ANSWERS.replace("DOES", does))
+    open_apart("library", b"part", 1)
 
 
 def test_each_thread_asks_a_process_of_its_own() -> None:
@@ -94,12 +95,12 @@ def test_a_lack_of_memory_or_room_says_nothing_of_a_library(
 
     (tmp_path / "exported").write_bytes(b"part")
     Opening("library", str(tmp_path / "exported"), 1).write(tmp_path / "question")
-    monkeypatch.setattr(answer, "host_library", lambda _: SimpleNamespace(open=fail))
+    monkeypatch.setattr(openings, "host_library", lambda _: SimpleNamespace(open=fail))
     with pytest.raises(ServerLostError, match=type(error).__name__):
         answer._answer(tmp_path / "question", ())
 
 
-def test_one_match_of_a_library_without_a_version_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_match_of_a_library_without_a_version_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     exported: list[str] = []
 
     def export(function: str) -> bytes:
@@ -107,9 +108,26 @@ def test_one_match_of_a_library_without_a_version_is_exported(tmp_path: Path, mo
         return b""
 
     library: Any = SimpleNamespace(export=export)
-    monkeypatch.setattr(answer, "_with_zeros", lambda *_: None)
-    monkeypatch.setattr(answer, "find_matches", lambda *_: (None, {"f": "first", "g": "second"}))
-    monkeypatch.setattr(answer.tvm.ir, "load_json", lambda _: None)
-    (tmp_path / "graph").write_text("")
-    assert answer._export_part(LibraryTrial("library", str(tmp_path / "graph"), 0, 1), library) == b""
+    mod: Any = None
+    monkeypatch.setattr(answer_trial, "find_matches", lambda *_: (None, {"f": "first", "g": "second"}))
+    assert answer_trial._export_part(library, mod) == b""
     assert exported == ["first"]
+
+
+def test_a_part_that_was_opened_on_this_machine_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(does: str, version: str) -> None:
+        monkeypatch.setattr(process, "_COMMAND", ANSWERS.replace("DOES", does))
+        monkeypatch.setattr(openings, "_opened", {})
+        monkeypatch.setattr(saved_parts, "library", lambda _: SimpleNamespace(version=version))
+        open_saved_apart("library:of a part", b"part", 1)
+
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FUSION_CACHE_SIZE", "1M")
+    load("os._exit(1)", "1")  # before it begins: nothing is known
+    load("pass", "1")
+    load(CRASHES, "1")
+    with pytest.raises(ExecutionError, match="cannot open its part") as raised:
+        load(CRASHES, "2")
+    assert "it crashed or hung while it opened a part" in raised.value.why
