@@ -315,6 +315,31 @@ def test_pictures_that_go_on_beyond_their_edges(mode: str, made: list[Any], tmp_
     assert made == [ALL]
 
 
+def test_pictures_are_made_as_large_as_others(made: list[Any]) -> None:
+    """As heads that say of each pixel what it is do, beside a mean of all pixels, and twice as large by cubic."""
+    nodes = [
+        node("Conv", ["x", "kernel"], ["half"], strides=[2, 2]),
+        node("Shape", ["half"], ["inner"]),
+        node("Shape", ["half"], ["outer"], end=2),
+        node("Shape", ["x"], ["whole"], start=2),
+        node("GlobalAveragePool", ["half"], ["mean"]),
+        node("Resize", ["mean", "", "", "inner"], ["everywhere"], mode="linear"),
+        node("Add", ["half", "everywhere"], ["sum"]),
+        node("Concat", ["outer", "whole"], ["sizes"], axis=0),
+        node("Resize", ["sum", "", "", "sizes"], ["large"], mode="linear"),
+        node("Resize", ["large", "", "scales"], ["y"], mode="cubic"),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {"scales": np.array([1, 1, 2, 2], np.float32), "kernel": rng.standard_normal((4, 3, 3, 3), np.float32)}
+    values: list[Value] = [("x", FLOAT, ["batch", 3, "height", "width"])]
+    model = OpenModel(small_models.model(nodes, values, [("y", FLOAT, [None] * 4)], weights))
+    module = fusion.compile(model.proto, wait=True)
+    for batch, height, width in ((2, 20, 41), (1, 8, 9), (1, 64, 11)):
+        arrays = model.arrays(batch=batch, height=height, width=width)
+        np.testing.assert_allclose(module.run(arrays)["y"], model.expected(arrays)["y"], rtol=1e-4, atol=1e-4)
+    assert made == [ALL]
+
+
 def test_results_are_the_callers_own(sums: fusion.CompiledModule) -> None:
     arrays = TWO.arrays(rows=6)
     first = sums.run(arrays)["y"]

@@ -23,6 +23,11 @@ class ResizeAxis:
     start: float
     end: float
 
+    @property
+    def has_own_scale(self) -> bool:
+        """Whether the scale is what the sizes make of it; a product with it may differ from a size in the last bit."""
+        return self.scale == self.target / self.source or self.scale * self.source == self.target
+
 
 def taps_of(axis: ResizeAxis, mode: str, transform: str, rounding: str, exclude_outside: bool, cubic_a: float) -> Taps:
     """Return the taps of `axis`; the argument names are those of ONNX's Resize."""

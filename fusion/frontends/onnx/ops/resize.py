@@ -80,14 +80,15 @@ def _common_scale(node: Node, axes: list[int], scales: list[float]) -> list[floa
 
 def _fits_resize2d(node: Node, axes: dict[int, ResizeAxis]) -> bool:
     mode, transform = node.attr("mode", "nearest"), _transform(node)
-    exact = all(axis.scale * axis.source == axis.target for axis in axes.values())
+    exact = all(axis.has_own_scale for axis in axes.values())
     # TVM divides by the size less one to align corners, of axes that stay as they are too; PyTorch reads the first of
     # all pixels where it makes one.
     single = transform in ("align_corners", "pytorch_half_pixel") and 1 in node.out_shape()[2:]
     rounding = _nearest_mode(node)
     # Up, "simple" is the one below; TVM has no word for it.
     down = rounding == "simple" and any(axis.scale < 1 for axis in axes.values())
-    smooth = mode in ("linear", "bilinear") and transform in _SMOOTH and not single
+    cubic = mode == "cubic" and not node.attr("exclude_outside", 0)
+    smooth = (mode in ("linear", "bilinear") or cubic) and transform in _SMOOTH and not single
     nearest = (
         mode == "nearest"
         and (transform, rounding) in _NEAREST
@@ -125,6 +126,7 @@ def _resize2d(node: Node) -> Expr:
         method=_METHODS["linear" if mode == "bilinear" else mode],
         coordinate_transformation_mode=_transform(node),
         rounding_method=rounding if mode == "nearest" else "round",
+        cubic_alpha=float(node.attr("cubic_coeff_a", -0.75)),
     )
 
 
