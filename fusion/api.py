@@ -55,11 +55,11 @@ from fusion.module.specializations import Specializations
 from fusion.module.specialize import specialize, specialize_open
 from fusion.module.stand_in import StandIn
 from fusion.module.write_objects import beginning_code
-from fusion.options import FAST, check_count, check_flag, read_named_shapes
+from fusion.options import FAST, check_count, check_flag, read_bounds, read_named_shapes
 from fusion.pinned_model import PinnedModel
 from fusion.report.placement import placement_of
 from fusion.second_forms import compile_form
-from fusion.signature import complete_shapes, name_dims, require_static
+from fusion.signature import complete_shapes, name_dims, require_dims, require_static
 from fusion.symbolic.lower_for_all import lower_for_all
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
@@ -93,6 +93,7 @@ def compile(
     wait: bool = False,
     dynamic: bool = True,
     hot_shapes: int = 4,
+    bounds: Mapping[str, range] | None = None,
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
@@ -139,6 +140,9 @@ def compile(
             and where it cannot, it is compiled for each shape that it is called with, and the last 16 forms are kept.
         hot_shapes: How many shapes get a form of their own beside the one for all sizes, when they have been called a
             thousand times; it is made in the background, and takes over between two calls if it is faster. 0 for none.
+        bounds: The sizes of open dimensions by their names, those of the model or of `shapes`: {"length":
+            range(1, 513), "width": range(32, 2049, 32)}. Other sizes are an error of the call; tables of a form for all
+            sizes are as large as these ask for, and what follows from a multiple is known of it.
 
     Raises:
         FusionError: The subclass says what is wrong with the model, the target or an option.
@@ -164,9 +168,9 @@ def compile(
     check_flag("dynamic", dynamic)
     check_count("hot_shapes", hot_shapes)
     given = {} if shapes is None else read_named_shapes(shapes)
-    new = _NewShapes(bool(wait), bool(dynamic), int(hot_shapes))
+    new = _NewShapes(bool(wait), bool(dynamic), int(hot_shapes), {} if bounds is None else read_bounds(bounds))
     if devices:
-        return _device_module(open_model(model, params, dynamic_shapes), given, ctx, devices)
+        return _device_module(open_model(model, params, dynamic_shapes), given, ctx, devices, bounds=new.bounds)
     return _module(open_model(model, params, dynamic_shapes), given, ctx, new)
 
 
@@ -176,6 +180,7 @@ class _NewShapes(NamedTuple):
     wait: bool
     dynamic: bool
     hot_shapes: int
+    bounds: Mapping[str, range]
 
 
 def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> CompiledModule:
@@ -189,6 +194,7 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
     inputs, shapes = name_dims(inputs, given)
     shapes = complete_shapes(inputs, shapes)
     bound = bind_shapes(inputs, shapes)
+    require_dims(bound, new.bounds)
     if reason is None:
         require_threads(ctx.threads)
         _require_memory(bound)
@@ -204,7 +210,7 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
     pinned.pin()
 
     def make_open(first: CallShapes | None) -> Specialization:
-        return _open_form(pinned, (bound, outputs), shapes, ctx, first)
+        return _open_form(pinned, (bound, outputs), shapes, ctx, first, bounds=new.bounds)
 
     forms = Specializations(
         bound,
@@ -214,11 +220,14 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
         stand_in=None if ctx.strict or not is_onnx(model) else StandIn(lambda: _whole(pinned, ctx), outputs),
         wait=new.wait,
         equal=frozenset(size for shape in given.values() for size in shape if isinstance(size, str)),
+        bounds=new.bounds,
     )
     return CompiledModule(bound, outputs, settings, forms=forms, overrides=_overrides(pinned, given, ctx, new))
 
 
-def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[DeviceTarget, ...]) -> DeviceModule:
+def _device_module(
+    model: Any, given: NamedShapes, ctx: Context, devices: tuple[DeviceTarget, ...], bounds: Mapping[str, range]
+) -> DeviceModule:
     """Return `model` divided among `devices`; nothing of it is kept in the cache but its kernels."""
     # Here, not above: of all compilations only these need plans, which take 50 ms to import.
     from fusion.device_module import DeviceModule, divide
@@ -227,6 +236,7 @@ def _device_module(model: Any, given: NamedShapes, ctx: Context, devices: tuple[
     inputs, named = name_dims(inputs, given)
     shapes = complete_shapes(inputs, named)
     bound = bind_shapes(inputs, shapes)
+    require_dims(bound, bounds)
     require_static(bound, "a model is divided among several devices for one size of each dimension")
     _require_memory(bound)
     require_threads(sum(device.threads for device in devices))
@@ -292,10 +302,15 @@ def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specializat
 
 
 def _open_form(
-    model: PinnedModel, signature: Signature, shapes: Shapes, ctx: Context, first: CallShapes | None
+    model: PinnedModel,
+    signature: Signature,
+    shapes: Shapes,
+    ctx: Context,
+    first: CallShapes | None,
+    bounds: Mapping[str, range],
 ) -> Specialization:
-    """Return the form of `model` for all sizes of the dimensions that `signature`, with `shapes`, leaves open; for
-    those like the ones of the `first` call, if it does not take all.
+    """Return the form of `model` for all sizes within `bounds` of the dimensions that `signature`, with `shapes`,
+    leaves open; for those like the ones of the `first` call, if it does not take all.
 
     Raises:
         Declined: It has none, for this reason.
@@ -307,13 +322,15 @@ def _open_form(
         with compiling, seldom(), keeping_interrupts(), beginning_code(ctx) as begun:
             checkpoint()()
             try:
-                lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, begun, first)
+                lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, begun, first, bounds)
             except _OF_MODEL as error:
                 raise Declined(error.what) from error
             return specialize_open(lowered, inputs, outputs, begun)
 
     def make(opened: Any, digest: ModelDigest | None) -> Specialization:
-        return find_or_compile(digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, first=first)
+        return find_or_compile(
+            digest, shapes, ctx, lambda: compile_open(opened), open_inputs=inputs, first=first, bounds=bounds
+        )
 
     with taking_precedence():
         return model.read(make, digest=uses_cache(ctx))

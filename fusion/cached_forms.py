@@ -11,6 +11,7 @@ import json
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from fusion.cache import Store
 from fusion.cache.attempts import attempt
@@ -53,6 +54,7 @@ def find_or_compile(
     *,
     open_inputs: Sequence[TensorSpec] = (),
     first: CallShapes | None = None,
+    bounds: Mapping[str, range] = MappingProxyType({}),
 ) -> Specialization:
     """Return the form for `shapes` of the model with this digest from the cache of `ctx`, or what `compile` returns,
     and keep that; of a model that has no whole one, what `compile` returns.
@@ -60,6 +62,7 @@ def find_or_compile(
     Args:
         open_inputs: Those of a form for all sizes that they leave open.
         first: The shapes of the first call: which form there is, or why there is none, they may decide. None without.
+        bounds: The sizes that open dimensions of these names have.
 
     Raises:
         Declined: `compile` declines, or has declined in a process before.
@@ -68,7 +71,7 @@ def find_or_compile(
         return compile()
     store = Store(ctx.cache)
     try:
-        key = form_key(model, shapes, ctx, open_inputs)
+        key = form_key(model, shapes, ctx, open_inputs, bounds)
     except Exception as error:  # whatever versions and sources that cannot be read raise
         _log.info("the form has no key, and is not looked for: %s", error)
         return compile()
@@ -119,12 +122,19 @@ def _lock_of(key: str) -> Lock:
         return _locks.setdefault(key, Lock())
 
 
-def form_key(model: ModelDigest, shapes: Shapes, ctx: Context, open_inputs: Sequence[TensorSpec] = ()) -> str:
-    """Return a checksum of all that the form of `model` for `shapes`, or for all sizes that its inputs leave open,
-    depends on."""
+def form_key(
+    model: ModelDigest,
+    shapes: Shapes,
+    ctx: Context,
+    open_inputs: Sequence[TensorSpec] = (),
+    bounds: Mapping[str, range] = MappingProxyType({}),
+) -> str:
+    """Return a checksum of all that the form of `model` for `shapes`, or for all sizes within `bounds` that its inputs
+    leave open, depends on."""
     given = {name: [int(extent) for extent in shape] for name, shape in shapes.items()}
     opened = [spec.declared for spec in open_inputs]
-    return key_of({**decided_by(ctx), "model": model.digest, "shapes": given, "open": opened})
+    limits = {name: [sizes.start, sizes.stop, sizes.step] for name, sizes in bounds.items()}
+    return key_of({**decided_by(ctx), "model": model.digest, "shapes": given, "open": opened, "bounds": limits})
 
 
 def _name(key: str) -> str:

@@ -162,6 +162,15 @@ def contradicting(contradiction: str, error: ShapeError | None = None) -> InputE
     )
 
 
+def out_of_bounds(why: str) -> InputError:
+    """Return the error of a call with a size that `bounds=` excludes."""
+    return InputError(
+        "an input has a size beyond the bounds that the module was compiled for",
+        why=why,
+        hint="pad or cut the array, or compile the model with other bounds=",
+    )
+
+
 def unknown_shape(
     name: str, declared: Declared, why: str = "", others: Mapping[str, Declared] | None = None
 ) -> ShapeError:

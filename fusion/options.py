@@ -71,6 +71,23 @@ def read_named_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]]:
     return {**read_shapes(rest), **named}
 
 
+def read_bounds(bounds: Any) -> dict[str, range]:
+    """Return `bounds`, what a user gave as the sizes of dimensions by their names.
+
+    Raises:
+        OptionError: One is no range of sizes.
+    """
+    if not isinstance(bounds, Mapping):
+        raise OptionError(f"bounds={str(bounds)[:200]} names no dimensions", hint=_BOUNDS)
+    for name, sizes in bounds.items():
+        if not isinstance(name, str) or not isinstance(sizes, range) or not sizes or sizes.step < 1 or sizes[0] < 0:
+            raise OptionError(f"bounds={{{name!r}: {str(sizes)[:200]}}} is no range of sizes", hint=_BOUNDS)
+    return {name: range(sizes.start, sizes[-1] + 1, sizes.step) for name, sizes in bounds.items()}
+
+
+_BOUNDS = 'give each dimension a range of its sizes by its name: {"length": range(1, 513), "width": range(8, 513, 8)}'
+
+
 def _read_shape(name: Any, shape: Any) -> tuple[int, ...]:
     try:
         extents = None if isinstance(shape, str | bytes) else tuple(map(_whole, shape))

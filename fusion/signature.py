@@ -142,6 +142,32 @@ def _with_sizes(spec: TensorSpec, known: Mapping[str, int]) -> TensorSpec:
     return TensorSpec(spec.name, sizes, spec.dtype, spec.axes)
 
 
+def require_dims(inputs: Sequence[TensorSpec], bounds: Mapping[str, range]) -> None:
+    """Raise unless each name in `bounds` is that of an open dimension of `inputs`.
+
+    Raises:
+        ShapeError: One is not.
+    """
+    names = {name for spec in inputs for name in spec.declared or () if isinstance(name, str)}
+    for name in bounds.keys() - names:
+        raise ShapeError(
+            f"no open dimension has the name {name!r}",
+            where=f"bounds[{name!r}]",
+            why=f"the open dimensions are {', '.join(sorted(names))}" if names else "none has a name",
+            hint="shapes= gives names to the dimensions that the model leaves open",
+        )
+
+
+def beyond(inputs: Sequence[TensorSpec], shapes: Sequence[Sequence[int]], bounds: Mapping[str, range]) -> str:
+    """Return which dimension has a size that is not among its `bounds` where `inputs` have `shapes`; "" if none has."""
+    for axis, size, where in _sizes_of_names(inputs, shapes):
+        sizes = bounds.get(axis)
+        if sizes is not None and size not in sizes:
+            steps = f" in steps of {sizes.step}" if sizes.step > 1 else ""
+            return f"dimension {axis!r} is {size} in {where}, and takes {sizes[0]} to {sizes[-1]}{steps}"
+    return ""
+
+
 def disagreement(
     inputs: Sequence[TensorSpec], shapes: Sequence[Sequence[int | None]], names: Collection[str] | None = None
 ) -> str:

@@ -7,14 +7,15 @@ import copy
 import functools
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fusion.abandon import Abandoned, checkpoint, taking_precedence
-from fusion.errors import FusionError, InputError, ResourceError, ShapeError, contradicting
+from fusion.errors import FusionError, InputError, ResourceError, ShapeError, contradicting, out_of_bounds
 from fusion.forks import Lock
 from fusion.module import background
 from fusion.module.compare_forms import FormTimes, compare_forms
@@ -25,7 +26,7 @@ from fusion.module.program import Program
 from fusion.module.specialization import Shapes, Specialization
 from fusion.module.stand_in import StandIn
 from fusion.module.warn_of_forms import warn_of_forms
-from fusion.signature import TensorSpec, disagreement
+from fusion.signature import TensorSpec, beyond, disagreement
 
 MAX_SPECIALIZATIONS = 16
 """Forms kept; the one unused for longest goes first. Each holds its own activations, and what weights no other has."""
@@ -50,10 +51,12 @@ class Specializations:
         stand_in: StandIn | None = None,
         wait: bool = False,
         equal: frozenset[str] = frozenset(),
+        bounds: Mapping[str, range] = MappingProxyType({}),
     ) -> None:
         """
         Args:
             equal: Names of dimensions that have one size in each call; what others have, the model itself tells.
+            bounds: The sizes that dimensions of these names may have.
             opened: The form for all sizes; None where there is none.
             hot: Says which shapes get a form of their own beside that; none without.
             make: Compiles for shapes by input name; None where only the forms in `ready` exist (a loaded module).
@@ -69,6 +72,7 @@ class Specializations:
             self._opened.when_known = stand_in.close  # no method of this, which would make a cycle
         self._wait = wait
         self._equal = equal
+        self._bounds = bounds
         self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
         self._making: dict[Shapes, Future[Specialization]] = {}
         self._failed: OrderedDict[Shapes, FusionError] = OrderedDict()
@@ -82,7 +86,7 @@ class Specializations:
         again = self._opened.renewed(opened)
         return Specializations(
             self._inputs, self._make, each, opened=again, hot=self._hot, stand_in=self._stand_in, wait=self._wait,
-            equal=self._equal,
+            equal=self._equal, bounds=self._bounds,
         )  # fmt: skip
 
     def all(self) -> tuple[Specialization, ...]:
@@ -203,6 +207,8 @@ class Specializations:
         contradiction = disagreement(self._inputs, key, self._equal if self._make is not None else None)
         if contradiction:
             raise contradicting(contradiction)
+        if why := beyond(self._inputs, key, self._bounds):
+            raise out_of_bounds(why)
         if self._make is None:
             raise self._unseen(key)
         return self._make

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 
 import tvm
 from tvm import tirx
@@ -46,12 +47,17 @@ from partition.formed import Grouping
 @stage("open form")
 @making_once()
 def lower_for_all(
-    read: Import, inputs: Sequence[TensorSpec], ctx: Context, first: Sequence[tuple[int, ...]] | None = None
+    read: Import,
+    inputs: Sequence[TensorSpec],
+    ctx: Context,
+    first: Sequence[tuple[int, ...]] | None = None,
+    bounds: Mapping[str, range] = MappingProxyType({}),
 ) -> OpenModel:
     """Return the model that `read` imports at given shapes, for all sizes of the dimensions its `inputs` leave open.
 
     Args:
         first: The shapes of the first call, which the model is for if it does not take all sizes; None without one.
+        bounds: The sizes that dimensions of these names have.
 
     Raises:
         Declined: It has no such form, for this reason.
@@ -63,7 +69,7 @@ def lower_for_all(
     if dims is None:
         raise Declined("the rank of an input is open, or it is no tensor")
     sizes = None if first is None else dims.sizes(first)
-    importer = SizedImports(read, dims.reaching(sizes), sizes)
+    importer = SizedImports(read, dims.reaching(sizes).within(bounds), sizes)
     ctx = replace(ctx, opens_sizes=True).without_libraries("their models are for one size of each dimension")
     try:
         return _lower(importer, ctx)
@@ -241,4 +247,4 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _
     lowered = lower_open(mod, ctx, imported, near.one, other=other, work=work, known=near.kernels)
     opened = tuple(weight for weight in weights if isinstance(weight, OpenWeight))
     bounds, opened = bounds_with_nothing(importer, within_tables(found, opened), opened)
-    return OpenModel(lowered, found.dims, opened, bounds, fit=fit, reason=found.reason)
+    return OpenModel(lowered, found.dims, opened, found.dims.limited(bounds), fit=fit, reason=found.reason)

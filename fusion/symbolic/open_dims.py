@@ -65,6 +65,7 @@ class OpenDims:
         shown: The largest size at which imports tell what follows from others, and passes see the model, of dimensions
             that are the first of no input: a table of positions may end behind it.
         largest: The largest size of dimensions that are the first of no input and that nothing in the model bounds.
+        limits: The sizes of symbols for which the user gave some.
     """
 
     inputs: tuple[str, ...]
@@ -73,6 +74,7 @@ class OpenDims:
     steps: Mapping[str, range] = field(default_factory=dict)
     shown: int = LARGEST
     largest: int = LARGEST
+    limits: Mapping[str, range] = field(default_factory=dict)
 
     @classmethod
     def of(cls, specs: Sequence[TensorSpec]) -> OpenDims | None:
@@ -116,6 +118,21 @@ class OpenDims:
         inner = (size for symbol, size in (first or {}).items() if symbol not in self.leading)
         most = max(inner, default=0)
         return self if most <= self.largest else replace(self, largest=1 << most.bit_length() + _REACH)
+
+    def within(self, bounds: Mapping[str, range]) -> OpenDims:
+        """Return the same for the sizes that dimensions of these names have."""
+        found = replace(self, limits={_symbol(name): sizes for name, sizes in bounds.items()})
+        for symbol, sizes in found.limits.items():
+            found = found.every(symbol, sizes.step, sizes.start)
+        return found
+
+    def limited(self, bounds: Mapping[str, range]) -> dict[str, range]:
+        """Return those of the sizes `bounds` of symbols that are within the limits."""
+        found = dict(bounds)
+        for symbol in bounds.keys() & self.limits.keys():
+            sizes, limit = bounds[symbol], self.limits[symbol]
+            found[symbol] = range(max(sizes.start, limit.start), min(sizes.stop, limit.stop), sizes.step)
+        return found
 
     def choices(self, symbol: str, usual: range) -> range:
         """Return those of the `usual` sizes that a symbol takes, or others where a table ends before these."""
@@ -240,7 +257,8 @@ class OpenDims:
         return self._taken_at(symbol, _place_from(size, self.taken(symbol)))
 
     def _largest(self, symbol: str) -> int:
-        return LARGEST_BATCH if symbol in self.leading else self.largest
+        usual = LARGEST_BATCH if symbol in self.leading else self.largest
+        return max(usual, self.limits[symbol][-1]) if symbol in self.limits else usual
 
     def _taken_at(self, symbol: str, place: int) -> int:
         taken = self.taken(symbol)

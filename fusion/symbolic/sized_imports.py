@@ -348,7 +348,10 @@ class SizedImports:
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
         largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}
         bounds = {name: range(smallest[name], largest[name] + 1, dims.taken(name).step) for name in dims.symbols}
-        return replace(found, bounds=bounds)
+        limited = dims.limited(bounds)
+        for name in (name for name, sizes in limited.items() if not sizes):
+            raise Declined(f"its form takes no {name} below {smallest[name]}, which bounds= asks for")
+        return replace(found, bounds=limited)
 
     def _smallest(self, symbol: str, found: FoundModel) -> int:
         """Return the first of a few sizes of `symbol` at which the model is the same, or the one that passes see.
@@ -402,7 +405,9 @@ class SizedImports:
 
         dims, taken = found.dims, found.dims.taken(symbol)
         limits = len(self.limits)
-        for size in dict.fromkeys((taken[-1], dims.at_most(symbol, LARGEST))):
+        limit = dims.limits.get(symbol, taken)[-1]
+        last = dims.at_most(symbol, max(limit, found.near[1][symbol]))
+        for size in dict.fromkeys((last, dims.at_most(symbol, min(LARGEST, last)))):
             if is_same(size):
                 return size
         sizes = [dims.at_most(symbol, size) for size in _BOUNDED]

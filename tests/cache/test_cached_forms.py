@@ -219,6 +219,8 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     keys += [form_key(model, {}, dataclasses.replace(ctx, **other)) for other in others]
     keys += [form_key(ModelDigest("1", ()), {}, ctx), form_key(model, {"x": (1,)}, ctx)]
     keys += [form_key(model, {}, ctx, [TensorSpec("x", (None, 8), "float32", axes)]) for axes in ((), ("rows", ""))]
+    opened = [TensorSpec("x", (None, 8), "float32", ("rows", ""))]
+    keys += [form_key(model, {}, ctx, opened, {"rows": range(1, most)}) for most in (8, 9)]
     with tvm.transform.PassContext(config={"tirx.disable_vectorize": True}):
         keys.append(form_key(model, {}, ctx))
     assert len(set(keys)) == len(keys)

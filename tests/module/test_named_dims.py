@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
 
 import fusion
-from fusion.errors import InputError, ShapeError
-from tests.module.open_models import two_inputs
+from fusion.errors import InputError, OptionError, ShapeError
+from tests.module.open_models import text, two_inputs
 from tests.module.small_models import FLOAT, mlp, model
 
 
@@ -47,6 +48,39 @@ def test_a_name_is_fixed_for_all_inputs_that_have_it() -> None:
     with pytest.raises(ShapeError) as caught:
         fusion.compile(wide, shapes={"x": (2, 5), "z": (3, 5)})
     assert caught.value.why == "dimension 'n' is 2 in axis 0 of input 'x' and 3 in axis 0 of input 'z'"
+
+
+def test_dimensions_have_the_bounds_that_the_user_gives(tmp_path: Path) -> None:
+    model = text()
+    module = fusion.compile(model.proto, bounds={"length": range(8, 65, 8)}, wait=True)
+    for length in (8, 64):
+        arrays = model.arrays(batch=2, length=length)
+        np.testing.assert_allclose(module.run(arrays)["y"], model.expected(arrays)["y"], rtol=1e-5, atol=1e-6)
+    (form,) = module.specializations
+    assert form.opened is not None
+    assert form.opened.describe_bounds() == "batch 0 to 65536, length 8 to 64 in steps of 8"
+    assert [weight.table.shape for weight in form.opened.weights] == [(64, 16)], "as many positions as are asked for"
+    module.save(tmp_path / "m.fusion")
+    for length in (0, 12, 72):
+        with pytest.raises(InputError, match=f"'length' is {length} in axis 1 of input 'ids', and takes 8 to 64 in"):
+            module.run(model.arrays(batch=2, length=length))
+        with pytest.raises(InputError):
+            fusion.load(tmp_path / "m.fusion").run(model.arrays(batch=2, length=length))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error"),
+    [
+        ({"words": range(3)}, ShapeError),
+        ({"length": 5}, OptionError),
+        ({"length": range(9, 3)}, OptionError),
+        ({"length": range(-1, 3)}, OptionError),
+        (("length", 5), OptionError),
+    ],
+)
+def test_bounds_are_ranges_of_dimensions_that_there_are(bounds: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        fusion.compile(text().proto, bounds=bounds)
 
 
 def test_a_profile_of_a_shape_draws_the_inputs_and_says_the_sizes() -> None:
