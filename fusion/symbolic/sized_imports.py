@@ -279,12 +279,13 @@ class SizedImports:
         return found
 
     def _found_derived(self, small: Sequence[Sizes], reason: Exception) -> FoundModel:
-        """Return the model with sizes that follow from others; it has `reason` to have no form without."""
+        """Return the model with sizes that follow from others; it has `reason` to have no form without. Where that is
+        an error of the smallest sizes, at which pictures have no place for a window, larger ones tell the reason."""
         try:
             deduction = self._deduce()
-        except (Declined, FusionError):
-            deduction = None
-        if deduction is None or not deduction.derived:
+        except (Declined, FusionError) as of_larger:
+            raise (of_larger if isinstance(reason, FusionError) else reason) from None
+        if not deduction.derived:
             raise reason
         return self._found_deduced(small, deduction)
 

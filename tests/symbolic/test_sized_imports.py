@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from fusion.declined import Declined
-from fusion.errors import LimitError, OptionError
+from fusion.errors import LimitError, OptionError, ShapeError
 from fusion.frontends import importer, read_signature
 from fusion.frontends.imported import ImportedModel
 from fusion.symbolic.narrow import Narrowing
@@ -73,6 +73,18 @@ def test_what_cannot_be_imported_is_known_without_the_arrays_of_the_import() -> 
     for part in (kept.__traceback__, kept.__cause__, kept.__context__, again.value.__cause__):
         assert part is None
     assert "refuse" not in [frame.f_code.co_name for frame, _ in traceback.walk_tb(again.value.__traceback__)]
+
+
+def test_the_reason_is_that_of_pictures_with_place_for_a_window() -> None:
+    """A detector was said to have a convolution that is larger than its picture, as it is at the smallest sizes."""
+
+    def refuse(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        if min(shapes["x"][1:]) < 9:
+            raise ShapeError("the input of Conv is smaller than its window")
+        raise Declined("ONNX Runtime runs a part of it")
+
+    with pytest.raises(Declined, match="ONNX Runtime runs a part"):
+        SizedImports(refuse, OpenDims(("x",), (("batch", "height", "width"),))).find()
 
 
 def test_no_relations_are_looked_for_where_the_process_has_no_room() -> None:
