@@ -270,6 +270,9 @@ def _fields_of(target: str | tvm.target.Target) -> dict[str, object]:
 
 def _parse_target(text: str) -> dict[str, object]:
     kind, *options = text.split() or [""]
+    if ":" in kind:
+        hint = f"write it as a list, which may name several: target=[{kind!r}]"
+        raise TargetError(f"{kind!r} names a device, and no target", hint=hint)
     fields: dict[str, object] = {"kind": kind}
     for option in options:
         name, separator, value = option.lstrip("-").partition("=")

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fusion.compiled_module import CompiledModule, items_of
 from fusion.context import Context
 from fusion.devices.device_program import DeviceProgram
+from fusion.devices.draw_plans import write_stages_page
 from fusion.devices.explain import explain_devices, plans_dict
 from fusion.devices.make_program import make_program
+from fusion.devices.profile import DevicesProfile, profile_devices
 from fusion.devices.targets import DeviceTarget
 from fusion.errors import OptionError
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.module.copy_item import copy_item
+from fusion.module.input_slot import to_value
+from fusion.module.random_inputs import inputs_of_shapes, random_inputs
 from fusion.module.settings import Settings
 from fusion.module.specialization import Specialization
+from fusion.options import check_seconds
+from fusion.report.placement import ModelPlacement
+from fusion.report.profile import sizes_of
+
+if TYPE_CHECKING:
+    from fusion.report.profile import Profile
 
 
 def divide(
@@ -111,6 +122,30 @@ class DeviceModule(CompiledModule):
         notes = ["", "notes:", *(f"  {note}" for note in self._form.notes)] if self._form.notes else []
         return "\n".join([explain_devices(self._program.plans, objective), *fallbacks, *notes])
 
+    @property
+    def placement(self) -> ModelPlacement:
+        """Where a call runs: each part with the device of its stage."""
+        whole, plans = super().placement, self._program.plans
+        stage_of = {task: stage for stage in plans.once.stages for task in stage.tasks}
+        device_of = {
+            name: plans.devices[stage_of[task].device].name for task, names in enumerate(plans.names) for name in names
+        }
+        calls = [call for call in self._form.graph().calls if call.kind != "input"]
+        named = (
+            replace(part, device=device_of.get(call.name, "")) for part, call in zip(whole.parts, calls, strict=True)
+        )
+        return replace(whole, parts=tuple(named))
+
+    def profile(self, inputs: Any = None, *, seconds: float = 2.0) -> DevicesProfile:
+        """Return what each stage takes on its device, what a call takes, and a request of a stream, beside what the
+        plans expect; see `CompiledModule.profile` for what is given and raised. `seconds` are those of each of the
+        three."""
+        check_seconds(seconds)
+        values = random_inputs(self.inputs) if inputs is None else inputs_of_shapes(self.inputs, inputs)
+        self.run(values)
+        arrays = [to_value(values[spec.name], spec) for spec in self.inputs]
+        return profile_devices(self._program, arrays, sizes_of(self._form, arrays), seconds)
+
     def __repr__(self) -> str:
         """Return the devices and the numbers of stages in one line."""
         plans = self._program.plans
@@ -137,13 +172,15 @@ class DeviceModule(CompiledModule):
         """Raise what `save` does."""
         self.save("")
 
-    def explain_html(self, path: str | Path, **options: Any) -> NoReturn:
-        """There is no page of several devices yet.
+    def explain_html(
+        self, path: str | Path, *, title: str = "model", profile: Profile | None = None, objective: str | None = None
+    ) -> None:
+        """Write `path`, a page that needs nothing else: when each device computes and each link copies by the plans,
+        or by that for `objective`, against the bound; and what `explain` says of the stages.
 
         Raises:
-            OptionError: Always.
+            OptionError: The file cannot be written, or there is a `profile`, which the page has no place for.
         """
-        raise OptionError(
-            "there is no page of a module that is divided among devices",
-            hint='use explain(), or compile the model with target="llvm"',
-        )
+        if profile is not None:
+            raise OptionError("the page of a divided model shows plans", hint="print the profile; leave profile= out")
+        write_stages_page(self._program.plans, Path(path), title, objective)

@@ -140,7 +140,7 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
     if not tried.found:
         raise LimitError(
             "no method found a plan that fits the model into the memories of the devices",
-            why="; ".join([_sizes(problem), *(f"{name}: {reason}" for name, reason in tried.declined.items())]),
+            why="; ".join([memory_sizes(problem), *(f"{name}: {reason}" for name, reason in tried.declined.items())]),
             hint="give devices with more memory",
         )
     for make in _improvements(tried, exact_seconds):
@@ -150,9 +150,10 @@ def choose_plan(problem: PlacementProblem, objective: str, *, exact_seconds: flo
     return _choice(tried)
 
 
-def _sizes(problem: PlacementProblem) -> str:
-    room = ", ".join(f"{device.name} has {device.memory / 1e6:.1f} MB" for device in problem.topology.devices)
-    return f"the model keeps {sum(problem.memory) / 1e6:.1f} MB, {room}"
+def memory_sizes(problem: PlacementProblem) -> str:
+    """Return what a model keeps, and what each device has."""
+    room = ", ".join(f"{device.name} has {device.memory / 1e6:.3f} MB" for device in problem.topology.devices)
+    return f"the model keeps {sum(problem.memory) / 1e6:.3f} MB, {room}"
 
 
 def mix_requests(choice: PlanChoice, seconds: float = _MIX_SECONDS) -> PlanChoice:

@@ -15,7 +15,7 @@ from fusion.cli.progress import progress
 from fusion.errors import OptionError
 
 _OBJECTIVES = ("latency", "throughput")
-_SET = re.compile("[a-z]+:")
+_SET = re.compile(r"[a-z]+:|llvm(\?|$)")
 
 
 def add_parser(verbs: Any) -> None:
@@ -74,17 +74,24 @@ def plan(options: argparse.Namespace) -> int:
 
 def _plan_sets(options: argparse.Namespace) -> int:
     """Print the plans of the model compiled for sets of CPUs."""
+    files = [device for device in options.devices if not _SET.match(device)]
+    if files:
+        raise OptionError(
+            f"{files[0]!r} is a file of devices" if len(files) < len(options.devices) else "a plan is for one file",
+            why="a plan is for the devices of one file, where nothing runs, or for sets of this machine's CPUs",
+            hint="name the file alone; or add a [[device]] with this CPU's speed and its links to it",
+        )
     if options.target is not None:
         raise OptionError("--target has no use with sets of CPUs", why="they are the target", hint="leave it out")
-    if options.html is not None:
-        raise OptionError(
-            "--html draws plans for a devices.toml", why="what sets of CPUs do when is not planned", hint="leave it out"
-        )
     options.target = options.devices
     module = open_module(options.model, options).module
     from fusion.device_module import DeviceModule
 
     assert isinstance(module, DeviceModule)
     plans = {name: each for name, each in module.plans.items() if options.objective in (None, name)}
-    show(module.explain(options.objective), plans, options.json)
+    text = module.explain(options.objective)
+    if options.html is not None:
+        module.explain_html(options.html, title=Path(options.model).stem, objective=options.objective)
+        text += f"\nwrote {options.html}"
+    show(text, plans, options.json)
     return 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fusion.declined import Declined
-from fusion.errors import LimitError
 from placement.bounds import area_bound, lower_bound
-from placement.choose import choose_plan
+from placement.choose import choose_plan, memory_sizes
 from placement.methods.contiguous import ContiguousStages
 from placement.methods.fastest import FastestDevice
 from placement.plan import DevicePlan
@@ -61,7 +60,7 @@ class StagePlan:
         objective: What it is for.
         pipelines: To which the requests of a stream are dealt; one for single requests.
         seconds: The latency of a request, or the time between two of a stream, that is expected.
-        bound: Seconds that no plan is below.
+        bound: Seconds that no plan is below; 0 where none was found.
         alone: Seconds of the fastest device alone; infinite where none can hold the model.
         why: What was chosen, and over what.
     """
@@ -79,9 +78,9 @@ class StagePlan:
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
 
     @property
-    def gap(self) -> float:
-        """Part by which the plan is above the bound."""
-        return max(self.seconds / self.bound - 1.0, 0.0) if self.bound else 0.0
+    def gap(self) -> float | None:
+        """Part by which the plan is above the bound; None where none was found."""
+        return max(self.seconds / self.bound - 1.0, 0.0) if self.bound else None
 
 
 def plan_latency(problem: PlacementProblem) -> StagePlan:
@@ -118,7 +117,7 @@ def plan_throughput(problem: PlacementProblem, servers: Collection[int] = ()) ->
     task may be on several devices. `servers` do not compute while something is copied to or from them.
 
     Raises:
-        LimitError: None of these fits the memories.
+        Declined: None of these fits the memories.
     """
     alone, bound = _fastest(problem, THROUGHPUT), area_bound(problem)
     candidates, declined = list[StagePlan](), list[str]()
@@ -131,16 +130,22 @@ def plan_throughput(problem: PlacementProblem, servers: Collection[int] = ()) ->
     if best is not None and candidates[-1].seconds < best.seconds * (1 - _LEAST_GAIN):
         best = candidates[-1]
     if alone is None and best is None:
-        raise LimitError(
-            "no plan of streams fits the model into the memories of the devices",
-            why="; ".join(declined),
-            hint="give devices with more memory",
-        )
+        raise Declined("; ".join([memory_sizes(problem), *declined]))
     if alone is not None and (best is None or best.seconds >= alone.seconds * (1 - _LEAST_GAIN)):
         told = "; ".join(declined) if best is None else f"the best plan found takes {best.seconds * 1e3:.3f} ms"
         return _alone(problem, alone, bound, told)
     assert best is not None
     return best
+
+
+def one_after_the_other(problem: PlacementProblem, once: StagePlan, why: str) -> StagePlan:
+    """Return the plan of a stream that runs as single requests do, where none is made for streams."""
+    return replace(
+        once,
+        objective=THROUGHPUT,
+        bound=area_bound(problem),
+        why=f"the stages of a call, for one request after the other: no plan for streams fits the memories: {why}",
+    )
 
 
 def _pipelined(

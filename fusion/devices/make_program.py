@@ -13,7 +13,14 @@ import numpy as np
 
 from fusion import pool
 from fusion.context import Context, resolve
-from fusion.devices.choose_stages import StagePlan, latency_alone, plan_latency, plan_throughput
+from fusion.declined import Declined
+from fusion.devices.choose_stages import (
+    StagePlan,
+    latency_alone,
+    one_after_the_other,
+    plan_latency,
+    plan_throughput,
+)
 from fusion.devices.confirm_latency import confirm_latency
 from fusion.devices.costs import PCI_EXPRESS, Links, Seconds, placement_problem, without_cost
 from fusion.devices.cut_graph import CutGraph
@@ -70,20 +77,25 @@ def _planned(parts: Parts, imported: ImportedModel, ctx: Context) -> DeviceProgr
     alone = placement_problem(graph, devices, times.alone, links, requests=1)
     once = plan_latency(alone)
     together = placement_problem(graph, devices, times.together, links, requests=UNDER_WAY)
-    many = plan_throughput(together, servers=set(links))
     flow = parts.flow(once.pipelines[0], threads)
     by_one = latency_alone(alone)
     if times.arrays and len(once.stages) > 1 and by_one is not None:
         once, flow = confirm_latency(once, flow, by_one, parts.flow(by_one.pipelines[0], threads), times.arrays)
-    streams = tuple(parts.flow(pipeline, threads) for pipeline in many.pipelines)
+    try:
+        many = plan_throughput(together, servers=set(links))
+        streams = tuple(parts.flow(pipeline, threads) for pipeline in many.pipelines)
+    except Declined as reason:
+        many, streams = one_after_the_other(together, once, str(reason)), (flow,)
     if why_too_small((flow, *streams)):
-        once, flow = _as_a_stream(many), streams[0]
+        once, flow = _as_a_stream(once, many), streams[0]
     plans = DevicePlans(
         devices,
         alone,
+        together,
         once,
         many,
         kernels=tuple(sum(len(step.kernels) for step in task) for task in graph.tasks),
+        names=tuple(tuple(str(var.name) for step in task for var in step.writes) for task in graph.tasks),
         costs=_about(times.source, graph),
     )
     return DeviceProgram(imported.inputs, flow, streams, plans, _in_use(parts, plans))
@@ -98,15 +110,15 @@ def _in_use(parts: Parts, plans: DevicePlans) -> list[RpcSession]:
     return [session for k, session in parts.sessions.items() if k in used]
 
 
-def _as_a_stream(many: StagePlan) -> StagePlan:
+def _as_a_stream(once: StagePlan, many: StagePlan) -> StagePlan:
     """Return the plan of calls that keeps nothing on the devices but what streams have there."""
     first = many.pipelines[0]
     return StagePlan(
         LATENCY,
         (first,),
         seconds=sum(stage.seconds for stage in first.stages),
-        bound=0.0,
-        alone=many.alone,
+        bound=once.bound,
+        alone=once.alone,
         why="the stages of streams, as those of the best plan for calls do not fit the memories beside them",
     )
 

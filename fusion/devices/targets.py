@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from backends.registry import device_runtime
@@ -18,7 +18,10 @@ _MEMORY = re.compile(r"(\d{1,12})([KMGT])", re.IGNORECASE)
 _SECONDS = re.compile(r"\d{1,6}")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OFFLOAD_HINT = "name a CUDA device by its number: cuda:0, and ?memory=8G behind it"
-_HINT = 'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1?memory=512M"]'
+_HINT = (
+    'name sets of CPUs, as taskset numbers them: target=["llvm:0-0", "llvm:1-1?memory=512M"], or all others: "llvm"; '
+    'servers of TVM RPC: "rpc://host:9090/key"; GPUs: "cuda:0"'
+)
 _RPC_HINT = "name a server of TVM RPC: rpc://host:9090/key, and ?memory=512M or ?timeout=60 behind it"
 _EXAMPLES = {
     "memory": "memory=512M (a whole number above 0 and one of K, M, G and T, powers of 1024 bytes)",
@@ -118,8 +121,8 @@ def parse_devices(targets: Sequence[str]) -> tuple[DeviceTarget, ...]:
         raise TargetError("this system binds no threads to CPUs", why="only Linux does", hint='use target="llvm"')
     if not targets:
         raise TargetError("a list of targets names at least one device", hint=_HINT)
-    devices = tuple(map(_parse, targets))
     allowed, owner = cpu_numbers(), dict[int, str]()
+    devices = _with_others(tuple(map(_parse, targets)), allowed)
     servers = [(device.host, device.port) for device in devices if isinstance(device, RpcServer)]
     beside = [(device.kind, device.ordinal) for device in devices if isinstance(device, OffloadDevice)]
     if len(set(beside)) < len(beside):
@@ -157,7 +160,25 @@ def target_of(devices: Sequence[DeviceTarget]) -> str:
     beside = [device for device in devices if isinstance(device, OffloadDevice)]
     if not beside:
         return "llvm"
-    return device_runtime(beside[0].kind).target_of([device.ordinal for device in beside])
+    try:
+        return device_runtime(beside[0].kind).target_of([device.ordinal for device in beside])
+    except TargetError as error:
+        named = f"the device {', '.join(device.name for device in beside)}"
+        raise TargetError(error.what, where=named, why=error.why, hint=error.hint) from error
+
+
+def _with_others(devices: tuple[DeviceTarget, ...], allowed: Sequence[int]) -> tuple[DeviceTarget, ...]:
+    """Return the devices, "llvm" among them with all CPUs that this process may use and no other device names."""
+    named = {cpu for device in devices for cpu in device.cpus}
+    left = tuple(cpu for cpu in allowed if cpu not in named)
+    open_sets = [device for device in devices if isinstance(device, CoreSet) and not device.cpus]
+    if len(open_sets) > 1 or (open_sets and not left):
+        raise TargetError(
+            f"the device {open_sets[-1].name!r} has no CPUs",
+            why='"llvm" are all that no other device names, and there are none left',
+            hint=_HINT,
+        )
+    return tuple(replace(device, cpus=left) if device in open_sets else device for device in devices)
 
 
 def _parse(target: str) -> DeviceTarget:
@@ -169,10 +190,17 @@ def _parse(target: str) -> DeviceTarget:
         return _offload(name, kind, text)
     if kind == "rpc":
         return _server(name)
+    kind, _, _ = kind.partition("?")
+    if kind.endswith(".toml"):
+        hint = "fusion plan MODEL --devices FILE plans for the devices of a file, and nothing runs there"
+        raise TargetError(f"{target!r} is a file, and no device", hint=hint)
     if kind != "llvm":
         raise TargetError(f"unknown kind of device {target!r}", hint=_HINT)
-    text, _, asked = text.partition("?")
+    text, _, asked = name.removeprefix("llvm").partition("?")
     limits = _limits(name, asked, ("memory",)) if "?" in name else {}
+    if not text:
+        return CoreSet(name, (), **limits)
+    text = text.removeprefix(":")
     found = _CORES.fullmatch(text)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
     if last < first:

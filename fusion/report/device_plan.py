@@ -17,6 +17,8 @@ from placement.problem import LATENCY
 from placement.simulate import loads
 from placement.tasks import PlacedOperator
 
+NO_BOUND = "no bound was found that no plan is below"
+
 
 def known_devices(precision: str) -> dict[str, Device]:
     """Return the devices that files of devices may name by their architecture, by published figures.
@@ -99,7 +101,7 @@ def plan_text(choice: PlanChoice) -> str:
     others = ", ".join(f"{name} {seconds:.0f}" for name, seconds in data["methods_us"].items())
     return "\n".join([
         f"{choice.plan.objective}: {data['plan_us']:.0f} us {_each(choice)} by {choice.method}",
-        f"no plan is below {data['bound_us']:.0f} us (gap {data['gap']:.1%})",
+        f"no plan is below {data['bound_us']:.0f} us (gap {data['gap']:.1%})" if choice.bound else NO_BOUND,
         format_table(("device", "kernels", "busy us", "busy", "MB", "first kernel"), rows),
         format_table(FIGURES, list(map(figures_row, data["devices"]))),
         f"copies between devices: {data['copies']}",

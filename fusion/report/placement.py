@@ -24,6 +24,7 @@ class PlacedPart:
         seconds: What it takes in a run; None where that was not measured.
         runner_up: The backend that would be fastest of all others; None where none was measured.
         runner_up_seconds: What it takes there.
+        device: That runs it in a call, of a model that is divided among several; "" elsewhere.
     """
 
     backend: str
@@ -33,6 +34,12 @@ class PlacedPart:
     seconds: float | None = None
     runner_up: str | None = None
     runner_up_seconds: float | None = None
+    device: str = ""
+
+    @property
+    def place(self) -> str:
+        """The backend, and the device where that is told."""
+        return f"{self.backend} on {self.device}" if self.device else self.backend
 
 
 @dataclass(frozen=True)
@@ -60,18 +67,18 @@ class ModelPlacement:
         """Return one line: operators, parts and time by backend, and transfers."""
         if not self.parts:
             return "nothing is left to run"
-        each = ", ".join(self._of(backend) for backend in self.backends)
+        each = ", ".join(map(self._of, dict.fromkeys(part.place for part in self.parts)))
         transfers = f", {self.transfers} transfers" if len(self.backends) > 1 else ""
         whole = "" if self.seconds is None else f"; a run takes {self.seconds * 1e3:.3f} ms"
         ours = "" if self.all_cpu_seconds is None else f", all on cpu {self.all_cpu_seconds * 1e3:.3f} ms"
         return f"{each}{transfers}{whole}{ours}"
 
-    def _of(self, backend: str) -> str:
-        parts = [part for part in self.parts if part.backend == backend]
+    def _of(self, place: str) -> str:
+        parts = [part for part in self.parts if part.place == place]
         count = sum(len(part.operators) for part in parts)
         known = [part.seconds for part in parts if part.seconds is not None]
         took = f" ({sum(known) * 1e3:.3f} ms)" if len(known) == len(parts) else ""
-        return f"{backend}: {count} operators in {len(parts)} calls{took}"
+        return f"{place}: {count} operators in {len(parts)} calls{took}"
 
 
 def placement_of(form: Specialization, generator: str) -> ModelPlacement:

@@ -135,13 +135,13 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
     program = form.program
     total_s = statistics.median(took for (took,) in rounds_of(lambda: [_timed(lambda: program.run(arrays))], seconds))
     if not isinstance(program, KernelProgram):
-        return Profile((), total_s, limits, _sizes(form, arrays))
+        return Profile((), total_s, limits, sizes_of(form, arrays))
     program.library.use_threads(threads)
     calls, medians = time_calls(program, arrays, seconds)
     weight_bytes = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in program.weights)
     kernels = form.kernels_at(tuple(array.shape for array in arrays))
     times = _sum_by_kernel(calls, medians, kernels, limits, weight_bytes)
-    return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits, _sizes(form, arrays))
+    return Profile(tuple(sorted(times, key=lambda kernel: -kernel.seconds)), total_s, limits, sizes_of(form, arrays))
 
 
 def time_calls(
@@ -159,7 +159,7 @@ def time_calls(
     return [call.plan for call in bound], [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
-def _sizes(form: Specialization, arrays: Sequence[np.ndarray]) -> str:
+def sizes_of(form: Specialization, arrays: Sequence[np.ndarray]) -> str:
     """Return the sizes that `arrays` have, of a form for one shape the shapes of all that are tensors."""
     sizes = None if form.opened is None else form.opened.sizes([array.shape for array in arrays])
     if sizes is not None:

@@ -72,13 +72,6 @@ def test_a_plan_is_drawn(
     assert "http" not in text.replace("http-equiv", "")
 
 
-def test_sets_of_cpus_are_not_drawn(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
-    cpu = cpu_numbers()[0]
-    code, _, said = run(capsys, "plan", model, "--devices", f"llvm:{cpu}-{cpu}", "--html", tmp_path / "plan.html")
-    assert code == 2
-    assert "devices.toml" in said
-
-
 def test_kinds_of_work_have_their_speeds(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
     """Each kernel goes to the device that is good at its kind."""
     devices = "".join(
@@ -98,7 +91,7 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], model: Pat
     assert "none.toml" in said
 
 
-def test_a_plan_for_sets_of_cpus(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+def test_a_plan_for_sets_of_cpus(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
     cpu = cpu_numbers()[0]
     code, data = run_json(capsys, "plan", model, "--devices", f"llvm:{cpu}-{cpu}")
     assert code == 0
@@ -107,9 +100,17 @@ def test_a_plan_for_sets_of_cpus(capsys: pytest.CaptureFixture[str], model: Path
     one = ("plan", model, "--devices", f"llvm:{cpu}-{cpu}", "--objective", "throughput")
     _, data = run_json(capsys, *one)
     assert set(data) == {"throughput"}
-    _, told, _ = run(capsys, *one)
+    page = tmp_path / "plan.html"
+    _, told, _ = run(capsys, *one, "--html", page)
     assert "a stream of requests" in told
     assert "one request:" not in told
+    text = page.read_text()
+    assert len(re.findall(r'<rect class="kernel', text)) == 3 * len(data["throughput"]["stages"][0]["tasks"]) > 0
+    assert f"llvm:{cpu}-{cpu}" in text
+    assert "the model begins here" in text
+    code, _, said = run(capsys, "plan", model, "--devices", SERVER, "--devices", f"llvm:{cpu}")
+    assert code == 2
+    assert "is a file of devices" in said
     code, _, said = run(capsys, "plan", model, "--devices", f"llvm:{cpu}", "--devices", f"llvm:{cpu}")
     assert code == 2
     assert "two devices" in said

@@ -18,13 +18,20 @@ def test_sets_of_cpus() -> None:
     assert device.cpus == (CPU,)
     assert parse_devices([f"llvm:{CPU}-{CPU}"])[0].threads == 1
     assert parse_devices([f"llvm:{CPU}?memory=3M"])[0].memory == 3 << 20
+    assert parse_devices(["llvm?memory=3M"])[0].cpus == tuple(cpu_numbers())
+    others = [cpu for cpu in cpu_numbers() if cpu != CPU]
+    if others:
+        assert [device.cpus for device in parse_devices(["llvm", f"llvm:{CPU}"])] == [tuple(others), (CPU,)]
 
 
 @pytest.mark.parametrize(
     ("targets", "told"),
     [
         ([], "at least one"),
-        (["llvm"], "cannot read the CPUs"),
+        (["llvm", "llvm?memory=1G"], "has no CPUs"),
+        (["llvm:0-0", "devices.toml"], "--devices FILE"),
+        (f"llvm:{CPU}-{CPU}", f"target=.'llvm:{CPU}-{CPU}'"),
+        ("rpc://host:9090/key", "names a device"),
         (["llvm:"], "cannot read the CPUs"),
         (["llvm:3-1"], "cannot read the CPUs"),
         (["llvm:0-0 -mcpu=znver4"], "cannot read the CPUs"),
@@ -48,7 +55,7 @@ def test_sets_of_cpus() -> None:
         ([3], "named by a string"),
     ],
 )
-def test_what_is_no_device_is_told(targets: list[str], told: str) -> None:
+def test_what_is_no_device_is_told(targets: list[str] | str, told: str) -> None:
     with pytest.raises(TargetError, match=told):
         fusion.compile(small_models.mlp(), target=targets)
 

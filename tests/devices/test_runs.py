@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import onnx
@@ -11,6 +14,7 @@ import pytest
 from onnx import helper
 
 import fusion
+from fusion.declined import Declined
 from fusion.device_module import DeviceModule
 from fusion.devices import confirm_latency, make_program, measured_costs
 from fusion.errors import InputError, OptionError
@@ -105,6 +109,31 @@ def test_planned_module_says_why(module: DeviceModule) -> None:
     for refused in (lambda: module.save("file.fusion"), lambda: copy.deepcopy(module)):
         with pytest.raises(OptionError):
             refused()
+
+
+def test_reports_name_the_devices(module: DeviceModule, tmp_path: Path) -> None:
+    assert {part.device for part in module.placement.parts} == set(TARGETS)
+    assert all(f"cpu on {target}: " in str(module.placement) for target in TARGETS)
+    profile = module.profile(seconds=0.02)
+    assert {each.device for each in profile.stages if each.of == "a call"} == set(TARGETS)
+    assert min(profile.total_s, profile.period_s, *(each.seconds for each in profile.stages)) > 0
+    assert "a stream, each request" in str(profile)
+    json.dumps(profile.as_dict())
+    module.explain_html(tmp_path / "page.html", title="<script>")
+    page = (tmp_path / "page.html").read_text()
+    told = (*TARGETS, "a stream of requests", "begins here because", "forced")
+    assert all(said in page for said in told)
+    assert "<script>" not in page
+
+
+def test_a_stream_runs_as_calls_do_where_no_plan_for_it_fits() -> None:
+    def declines(*_: object, **__: object) -> NoReturn:
+        raise Declined("the memories are too small for runs of the graph")
+
+    module, inputs = divided(small_models.softmax_of_columns(), declines), arrays(4)
+    for (streamed,), array in zip(module.stream(inputs), inputs, strict=True):
+        np.testing.assert_array_equal(streamed, module(array)[0])
+    assert "too small for runs of the graph" in module.explain("throughput")
 
 
 def test_measured_costs(monkeypatch: pytest.MonkeyPatch) -> None:
