@@ -51,12 +51,13 @@ def _may_end(node: NodeProto) -> bool:
 
 
 def _transposed(node: NodeProto) -> dict[int, int]:
-    """Return which inputs a Scan reads along another axis than the first, and that axis."""
+    """Return which inputs a Scan reads along another axis than the first, and that axis; one with more axes than inputs
+    is none that ONNX Runtime loads."""
     given = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type != "Scan" or "scan_input_axes" not in given:
         return {}
-    first = len(node.input) - given["num_scan_inputs"].i
-    return {first + at: axis for at, axis in enumerate(given["scan_input_axes"].ints) if axis}
+    read = range(len(node.input) - given["num_scan_inputs"].i, len(node.input))
+    return {at: axis for at, axis in zip(read, given["scan_input_axes"].ints, strict=False) if axis}
 
 
 def _may_overhang(node: NodeProto) -> bool:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from backends.registry import library as registered
 from backends.registry import others
-from fusion.apart.process import asking_apart
+from fusion.apart.process import NotTriedError, asking_apart
 from fusion.apart.questions import LibraryQuestion
 from fusion.errors import NotInstalledError
 from fusion.forks import Lock
@@ -42,21 +42,21 @@ def import_apart(name: str) -> None:
     nothing of others.
 
     Raises:
-        NotInstalledError: It crashed or hung there, or there is no such process.
+        NotInstalledError: It crashed or hung there, or there is no such process, which is tried again when asked again.
     """
     entry = others().get(name)
     if entry is None:
         return
-    with _lock:
-        if entry.value not in _broken:
-            _broken[entry.value] = _import(name)
-        why = _broken[entry.value]
+    hint = f"update the package that registers {entry.value!r}, or remove it"
+    try:
+        with _lock:
+            if entry.value not in _broken:
+                _broken[entry.value] = _import(name)
+            why = _broken[entry.value]
+    except NotTriedError as error:
+        why, hint = error.what, "leave it out, or see why this machine starts no other process"
     if why:
-        raise NotInstalledError(
-            f"the backend {name!r} cannot be imported",
-            why=why,
-            hint=f"update the package that registers {entry.value!r}, or remove it",
-        )
+        raise NotInstalledError(f"the backend {name!r} cannot be imported", why=why, hint=hint)
 
 
 def _import(name: str) -> str:

@@ -84,6 +84,16 @@ def test_an_import_that_crashes_or_hangs_ends_nothing(
     assert "the backend 'slow' cannot be imported: it crashed or hung" in raised.value.why
 
 
+@pytest.mark.usefixtures("installed")
+def test_where_no_other_process_can_start_it_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process._held, "other", None)
+    monkeypatch.setattr(process, "_COMMAND", "raise SystemExit(1)")
+    monkeypatch.setattr(imports, "_broken", {})
+    (line,) = context.resolve(backends=["slow", "cpu", "onnxruntime"]).skipped
+    assert "cannot be imported and runs nothing: it could not be tried in another process" in line
+    assert imports._broken == {}
+
+
 def test_a_kind_that_nobody_writes_kernels_for() -> None:
     with pytest.raises(fusion.FusionError, match="'c' is not available"):
         fusion.compile(small_models.mlp(), "c")

@@ -90,3 +90,15 @@ def test_a_scan_of_nothing_along_an_axis(wait: bool) -> None:
     for shape in ((2, 0, 5), (2, 3, 0)):
         with pytest.raises(FusionError, match="Scan"):
             module(start, np.ones(shape, np.float32))
+
+
+def test_a_scan_with_more_axes_than_inputs_is_refused() -> None:
+    """It was an internal error."""
+    scan = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["": 18]> graph (float[2,3,4] x) => (float[3,2,4] y)
+        { y = Scan <num_scan_inputs = 1, scan_input_axes = [1, 1], body = b (row) => (one) { one = Relu (row) }> (x) }
+        """
+    )
+    with pytest.raises(FusionError, match="Number of scan input axes"):
+        fusion.compile(scan)

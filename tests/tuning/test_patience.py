@@ -18,7 +18,7 @@ def waits_always() -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("waited", "after_s", "comes"),
-    [(waits_always, 0.3, True), (waits_always, 5.0, False), (dict, 0.3, False), (dict, 0.0, True)],
+    [(waits_always, 0.3, True), (waits_always, 60.0, False), (dict, 60.0, False)],  # beyond what a busy machine delays
 )
 def test_time_without_a_cpu_is_not_its_own(
     waited: Callable[[], dict[str, float]], after_s: float, comes: bool, monkeypatch: pytest.MonkeyPatch

@@ -172,8 +172,9 @@ def _recurrent(node: Node) -> Iterator[str]:
 
 def _scan(node: Node) -> Iterator[str]:
     """Of what is read along another axis than the first, ONNX Runtime divides by the elements from that axis on."""
-    axes, count = node.attr("scan_input_axes") or [], len(node.proto.input)
-    for index, axis in zip(range(count - len(axes), count), axes, strict=True):
+    count = len(node.proto.input)
+    read = range(count - node.attr("num_scan_inputs", 0), count)
+    for index, axis in zip(read, node.attr("scan_input_axes", []), strict=False):  # whose numbers ONNX Runtime compares
         dims = node.dims(index)
         if dims is not None and axis and 0 in dims[axis:]:
             yield f"input {index} is {text(dims)}, and has no elements from axis {axis} on, along which it is read"
