@@ -208,6 +208,6 @@ def check_backends(backends: Sequence[str] | None, others: Sequence[str] = ()) -
     if GENERATOR not in backends:
         raise OptionError(
             f"backends={list(backends)} leaves out {GENERATOR!r}",
-            why=f"{FALLBACK} runs only what {GENERATOR} cannot",
+            why="no library takes all of every model, and what is left over is its",
             hint="None allows all backends",
         )

@@ -66,7 +66,12 @@ def test_nested_calls_count_as_deep_as_they_are() -> None:
         (node("Concat", ["a", "b"], ["c"], axis=0), [(3,), (4,)], 7),
         (node("Gather", ["a", "b"], ["c"], axis=1), [(3, 5), (2, 2)], 12),
         (node("NonZero", ["a"], ["c"]), [(3, 5)], 30),
-        (node("MatMul", ["a", "b"], ["c"]), [(2, 3), (3, 4)], 72),
+        (node("MatMul", ["a", "b"], ["c"]), [(2, 3), (3, 4)], 8),
+        (node("MatMul", ["a", "b"], ["c"]), [(5, 1, 2, 3), (6, 3, 4)], 240),
+        (node("MatMul", ["a", "b"], ["c"]), [(3,), (3, 4)], 4),
+        (node("MatMul", ["a", "b"], ["c"]), [(2, 3), (3,)], 2),
+        (node("MatMul", ["a", "b"], ["c"]), [(2, 3), (4, 3)], None),
+        (node("Gemm", ["a", "b"], ["c"], transA=1, transB=1), [(3, 2), (4, 3)], 8),
         (node("Conv", ["a", "b"], ["c"]), [(1, 1, 3), (1, 1, 3)], None),
         (node("Add", ["a", "b"], ["c"]), [(3,), (5,)], None),
         (node("Gather", ["a", "b"], ["c"], axis=7), [(3, 5), (2, 2)], None),
@@ -75,6 +80,15 @@ def test_nested_calls_count_as_deep_as_they_are() -> None:
 def test_the_cost_of_a_node(made: onnx.NodeProto, arrays: list[tuple[int, ...]], elements: int | None) -> None:
     cost = cost_of(made, [np.zeros(shape, np.int64) for shape in arrays])
     assert (None if cost is None else cost.elements) == elements
+
+
+def test_the_time_of_a_product_is_that_of_its_multiplications() -> None:
+    made, shape = node("MatMul", ["a", "b"], ["c"]), (1000, 1000)
+    floats, integers = (cost_of(made, [np.zeros(shape, dtype)] * 2) for dtype in (np.float32, np.int64))
+    assert floats is not None
+    assert integers is not None
+    assert 10**8 < floats.nanoseconds < 2 * 10**8
+    assert integers.nanoseconds > 10**10
 
 
 def test_a_budget_ends() -> None:
