@@ -22,7 +22,7 @@ from backends.cpu.kernels.conv2d.winograd_tiles import Corner, TileTransforms, f
 from backends.cpu.kernels.shared.contraction import Blocking, MicroKernel
 from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan, WinogradShape
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
-from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
+from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_images import OpenGrid, OpenTask
 from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
@@ -155,7 +155,7 @@ class _Block:
         work = self.tiles.product(self.inputs, self.weights, self.made, number, (channel, self.most))
         kernel = MicroKernel(
             nest=nest, work=work, blocking=Blocking(tile, 1, 1, 1), load_rows=work.load_rows, outer=number,
-            epilogue=Epilogue(work.outputs, None), looks_ahead=vectors_are_lines(lanes),
+            epilogue=Epilogue(work.outputs, None),
         )  # fmt: skip
         with nest.loop("y_tile", rows.count) as step:
             height, y = rows.tile(nest, step)

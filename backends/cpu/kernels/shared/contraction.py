@@ -124,9 +124,6 @@ def emit(
     panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]
     chunks = Split(panels[0] if alike else sum(panels), blocking.panel_chunks)
     tasks = work.extents.outer * row_chunks.count * chunks.count
-    tiles = row_chunks.longest * Split.of(work.extents.width, blocking.tile.width).count
-    # All tiles but the first find the weights in L2.
-    looks_ahead = tiles <= FEW_TILES or vectors_are_lines(work.extents.lanes)
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         panel_chunk = task % chunks.count
         row_chunk = task // chunks.count % row_chunks.count
@@ -147,9 +144,7 @@ def emit(
                 epilogue=epilogue,
                 fetches_rows=load_rows is None and rows.count > 1 and each.extents.waits_for_rows,
                 packs=packs,
-                looks_ahead=looks_ahead,
-                fetches_blocks=not packs and not looks_ahead and each.padded_weights and tiles <= FETCHED_TILES
-                and chunks.longest > blocking.panel_block,
+                has_blocks=chunks.longest > blocking.panel_block,
             )
             mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
             kernel.emit(*mine, rows, first, many)
@@ -213,8 +208,7 @@ class MicroKernel:
     Attributes:
         fetches_rows: Whether the rows of the next tile are fetched while one is computed; they lie behind one another.
         packs: Whether the weights lie as they come, and are copied block by block.
-        looks_ahead: Whether packed weights are fetched `PREFETCH_STEPS` of k ahead.
-        fetches_blocks: Whether the next block of them is instead, while the rows pass one.
+        has_blocks: Whether a task may have several blocks of panels.
         next_block: That one.
     """
 
@@ -226,8 +220,7 @@ class MicroKernel:
     epilogue: Epilogue
     fetches_rows: bool = False
     packs: bool = False
-    looks_ahead: bool = True
-    fetches_blocks: bool = False
+    has_blocks: bool = False
     next_block: NextBlock | None = None
 
     @staticmethod
@@ -250,6 +243,25 @@ class MicroKernel:
     def panels(self) -> int:
         """Of one group."""
         return -(-self.work.extents.vectors // self.blocking.tile.vectors)
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles of rows a task takes through a panel at most; of open rows at typical sizes."""
+        extents, tile = self.work.extents, self.blocking.tile
+        rows, columns = Split.of(extents.height, tile.height), Split.of(extents.width, tile.width)
+        return Split(rows.count, self.blocking.row_chunks).longest * columns.count
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether packed weights are fetched `PREFETCH_STEPS` of k ahead, a vector at a time: where that is a line, and
+        where few tiles find them in L2, as the first does not."""
+        return self.work.padded_weights and (self.tiles <= FEW_TILES or vectors_are_lines(self.work.extents.lanes))
+
+    @property
+    def fetches_blocks(self) -> bool:
+        """Whether the next block of packed weights is instead, while the rows pass one."""
+        packed = self.work.padded_weights and not self.packs
+        return self.has_blocks and packed and not self.looks_ahead and self.tiles <= FETCHED_TILES
 
     def emit_rows(self, first: Expr, many: Expr, first_panel: Expr, panels: Expr) -> None:
         """Emit `panels` panels times `many` rows of pixels from `first` on, for a tile of one row."""
@@ -405,7 +417,7 @@ class MicroKernel:
         for at, count in tile.vectors:
             load = load_weights(tile.channel + at, taps, step, count * work.arithmetic.packed)
             weights.append(nest.bind(f"w{at}", work.arithmetic.weights(load, many)))
-        for at, _ in tile.vectors if work.padded_weights and self.looks_ahead else ():
+        for at, _ in tile.vectors if self.looks_ahead else ():
             prefetch(nest, load_weights(tile.channel + at, taps, step + PREFETCH_STEPS, 1))
         for row, (y, x) in enumerate(tile.pixels):
             first = self.load_rows(self.outer, tile.group, y, x, taps, step * width)

@@ -21,7 +21,6 @@ from tvm.ir import Var
 from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, MicroKernel
 from backends.cpu.kernels.shared.epilogue import Epilogue
-from backends.cpu.kernels.shared.extents import vectors_are_lines
 from backends.cpu.kernels.shared.row_tiles import RowTable, RowTiles
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
 
@@ -49,7 +48,9 @@ class OpenPanels:
             begin, end = chunk_of(nest, "panel_of_block", index, panels, blocks)
             with nest.loop("y_tile", tiles.count) as step:
                 height, y = tiles.tile(nest, step)
-                yield PanelTile(first + begin, end - begin, y, height)
+                yield PanelTile(
+                    first + begin, end - begin, first=y, height=height, place=(step, tiles.count), after=panels - end
+                )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,16 @@ class PanelTile:
     Attributes:
         panel, panels: The first panel, and how many there are.
         first, height: The first row, and how many there are.
+        place: Which of how many tiles of the block it is.
+        after: How many panels of the task are behind the block.
     """
 
     panel: Expr
     panels: Expr
     first: Expr
     height: Expr
+    place: tuple[Expr, Expr]
+    after: Expr
 
 
 def chunk_of(nest: Nest, name: str, index: Expr, extent: Expr, count: Expr) -> tuple[Expr, Expr]:
@@ -151,7 +156,7 @@ class PanelProduct:
         epilogue = Epilogue(work.outputs, scratch, isinstance(work.arithmetic, BFloat16))
         kernel = MicroKernel(
             nest=nest, work=work, blocking=Blocking(panels.table.tile, 1, 1, panels.block), load_rows=load_rows,
-            outer=int64(outer), epilogue=epilogue, looks_ahead=vectors_are_lines(work.extents.lanes),
+            outer=int64(outer), epilogue=epilogue,
         )  # fmt: skip
         return PanelProduct(nest, panels, kernel)
 

@@ -16,8 +16,10 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.sym import Analyzer
 
+from backends.cpu.costs import FETCHED_TILES
 from backends.cpu.kernels.shared.arithmetic import FLOAT32
 from backends.cpu.kernels.shared.contraction import Contraction
+from backends.cpu.kernels.shared.extents import vectors_are_lines
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, PanelTile, TileRows
 from backends.cpu.kernels.shared.row_tiles import RowTiles
 from backends.cpu.kernels.shared.tile_sums import TileCall, TileSums
@@ -84,7 +86,7 @@ class OpenProducts:
         table, lanes = tiles.table, extents[0].lanes
         function = TileSums(
             table.heights, table.tile.vectors, lanes, products=len(self.each), fetches_rows=self.fetches_rows,
-            fetches_results=self.fetches_results,
+            fetches_results=self.fetches_results, fetches_panels=self._has_blocks and not vectors_are_lines(lanes),
         )  # fmt: skip
         nest.use_functions(function.llvm_ir)
         last = [sizes.vectors - function.vectors for sizes in extents]
@@ -102,20 +104,43 @@ class OpenProducts:
                     with guard(nest, product.equal(place) if len(self.each) > 1 else None):
                         one.store(int64(0), vector, TileRows(tile.first), tile.height)
 
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether the weights of a product are more than L2 keeps."""
+        width = self.panels.table.tile.vectors
+        return any(-(-one.kernel.work.extents.vectors // width) > self.panels.block for one in self.each)
+
     def _sums(self, function: TileSums, product: Expr, tile: PanelTile, turn: Expr, vector: Expr) -> tirx.Stmt:
         """Return the call for panel `turn` of a tile, which begins with `vector`."""
         kernel, zero = self.each[0].kernel, int64(0)
         works = [one.kernel.work for one in self.each] if self.fetches_results else []
         pitches = [_pitch(partial(_result, work, channel=0)) for work in works]
+        later, later_bytes = self._later(function, tile, turn) if function.fetches_panels else (zero, zero)
         at = TileCall(
             height=tile.height, product=product, vector=vector, turn=turn, panels=tile.panels, pitch=_pitch(self._row),
             result_pitch=_pick(product, pitches) if pitches else zero,
             stride=kernel.work.extents.depth * function.lanes, depth=kernel.work.extents.depth,
+            later=later, later_bytes=later_bytes,
         )  # fmt: skip
         weights = [one.kernel.work.load_weights(zero, zero, zero, (), zero, 1) for one in self.each]
         sums = tirx.BufferLoad(kernel.epilogue.scratch, [zero])
         results = [_result(work, tile.first, 0) for work in works]
         return function.call(at, self._row(tile.first), sums, weights, results)
+
+    def _later(self, function: TileSums, tile: PanelTile, turn: Expr) -> tuple[Expr, Expr]:
+        """Return how many elements behind the panel `turn` of a tile begins what is fetched with it, and how many bytes
+        of that a step of k fetches: the first tile of a block fetches the next panel, the others a part each of that
+        in the next block, unless they are so many that they hardly wait for it."""
+        number, tiles = tile.place
+        depth, width = self.each[0].kernel.work.extents.depth, function.vectors * function.lanes
+        others = tirx.max(tiles - 1, int64(1))
+        part = self.nest.settle("later_part", tirx.truncdiv(4 * width + (others - 1), others))
+        is_first = number.equal(0)
+        panels = tirx.Select(is_first, int64(1), tile.panels)
+        skipped = tirx.Select(is_first, int64(0), tirx.truncdiv((number - 1) * part * depth, int64(4)))
+        is_there = tirx.all(turn + panels < tile.panels + tile.after, tiles <= FETCHED_TILES)
+        each = tirx.Select(is_first, int64(4 * width), part)
+        return panels * (width * depth) + skipped, tirx.Select(is_there, each, int64(0))
 
     def _row(self, y: Expr) -> tirx.BufferLoad:
         """Return the load of the first element of a row."""

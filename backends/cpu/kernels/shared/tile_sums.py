@@ -3,7 +3,7 @@
     switch height                                   bodies for some; a lower tile computes its last row several times
       acc[height, vectors] = 0                      registers
       for k: acc += rows[i, k] * weights[vector, k]
-        where a vector is a line: fetch weights of later steps
+        fetch weights: of a later step where a vector is a line, else a part of a later panel where L2 has not all
         in the tallest body                         those of lower tiles have hardly anything to wait for
           fetch a part of the next tile's rows
           fetch line k of what the tile's result is written to, if not before
@@ -44,6 +44,8 @@ class TileCall:
         pitch, result_pitch: Elements between rows, and between those of the result.
         stride: Elements between vectors of weights.
         depth: Steps of k.
+        later: Elements from the panel to what is fetched of a later one.
+        later_bytes: How many bytes of that each step fetches; 0 where there is nothing.
     """
 
     height: Expr
@@ -55,6 +57,8 @@ class TileCall:
     result_pitch: Expr
     stride: Expr
     depth: Expr
+    later: Expr
+    later_bytes: Expr
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class TileSums:
         products: How many share it, each with weights of its own.
         fetches_rows: Whether it fetches the rows behind the tile, which lie behind one another, all panels a part.
         fetches_results: Whether it fetches, for writing, the lines of the result that the tile has in the panel.
+        fetches_panels: Whether each step fetches a part of a later panel.
     """
 
     heights: tuple[int, ...]
@@ -74,12 +79,14 @@ class TileSums:
     products: int
     fetches_rows: bool = False
     fetches_results: bool = False
+    fetches_panels: bool = False
 
     @property
     def name(self) -> str:
         """The function's."""
         heights = "_".join(map(str, self.heights))
-        kind = "_fetching_rows" * self.fetches_rows + "_fetching_results" * self.fetches_results
+        fetched = {"rows": self.fetches_rows, "results": self.fetches_results, "panels": self.fetches_panels}
+        kind = "".join(f"_fetching_{name}" for name, wanted in fetched.items() if wanted)
         return f"fusion_tile_sums{kind}_{self.products}_{self.vectors}v{self.lanes}_{heights}"
 
     def call(
@@ -106,7 +113,7 @@ class TileSums:
         bodies = "\n".join(self._body(height) for height in self.heights)
         loops = "\n".join(f"!{place} = distinct !{{!{place}, !0}}" for place, _ in enumerate(self.heights, 1))
         unrolled = f'"llvm.loop.unroll.count", i32 {UNROLLED_STEPS}'
-        if self._looks_ahead:
+        if vectors_are_lines(self.lanes):
             unrolled = '"llvm.loop.unroll.disable"'
         return f"""
 declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
@@ -130,11 +137,6 @@ done:
     @property
     def _vector(self) -> str:
         return f"<{self.lanes} x float>"
-
-    @property
-    def _looks_ahead(self) -> bool:
-        """Whether each vector of weights is fetched ahead."""
-        return vectors_are_lines(self.lanes)
 
     def _of_products(self, name: str) -> list[str]:
         return [f"{name}.{place}" for place in range(self.products)]
@@ -168,13 +170,15 @@ done:
             for i, v in places
         ]
         fetched, fetch = self._fetches(height) if height == self.heights[-1] else ([], [])
+        later, carried, fetch_later = self._fetch_later(height) if self.fetches_panels else ([], [], [])
         return "\n".join([
             f"rows.{h}:", *self._rows(height),
             f"  %begin.{h} = mul nsw i64 %vector, %stride",
-            *panel, *fetched, f"  br label %step.{h}",
+            *panel, *later, *fetched, f"  br label %step.{h}",
             f"step.{h}:",
             f"  %k.{h} = phi i64 [ 0, %rows.{h} ], [ %k.next.{h}, %step.{h} ]",
-            *start, *fetch, *self._step(height),
+            f"  %at.{h} = phi i64 [ 0, %rows.{h} ], [ %at.next.{h}, %step.{h} ]",
+            *carried, *start, *fetch, *fetch_later, *self._step(height),
             f"  %k.next.{h} = add nuw nsw i64 %k.{h}, 1",
             f"  %more.{h} = icmp ult i64 %k.next.{h}, %depth",
             f"  br i1 %more.{h}, label %step.{h}, label %store.{h}, !llvm.loop !{1 + self.heights.index(height)}",
@@ -192,6 +196,22 @@ done:
                 f"  %row.{i}.{h} = getelementptr float, ptr %rows, i64 %apart.{i}.{h}",
             ]
         return lines
+
+    def _fetch_later(self, height: int) -> tuple[list[str], list[str], list[str]]:
+        """Return what is to be done once, what a step of k has from the one before, and what it does, to fetch a part
+        of a later panel: where there is none, a line that L1 has. An address that is added to costs a step an
+        instruction, a product with k four."""
+        h = height
+        first = [
+            f"  %later.panel.{h} = getelementptr float, ptr %panel.0.{h}, i64 %later",
+            f"  %is.none.{h} = icmp eq i64 %later_bytes, 0",
+            f"  %later.part.{h} = select i1 %is.none.{h}, ptr %sums, ptr %later.panel.{h}",
+        ]
+        carried = [f"  %later.at.{h} = phi ptr [ %later.part.{h}, %rows.{h} ], [ %later.next.{h}, %step.{h} ]"]
+        return first, carried, [
+            f"  %later.next.{h} = getelementptr i8, ptr %later.at.{h}, i64 %later_bytes",
+            f"  call void @llvm.prefetch.p0(ptr %later.at.{h}, i32 {_READ}, i32 3, i32 1)",
+        ]
 
     def _fetches(self, height: int) -> tuple[list[str], list[str]]:
         """Return what is to be done once, and in each step of k, to fetch what comes from beyond L2."""
@@ -264,13 +284,13 @@ done:
     def _step(self, height: int) -> list[str]:
         """Return one step of k."""
         h, vector, lanes = height, self._vector, self.lanes
-        lines = [f"  %at.{h} = mul nuw nsw i64 %k.{h}, {lanes}"]
+        lines = [f"  %at.next.{h} = add nuw nsw i64 %at.{h}, {lanes}"]
         for v in range(self.vectors):
             lines += [
                 f"  %from.{v}.{h} = getelementptr float, ptr %panel.{v}.{h}, i64 %at.{h}",
                 f"  %weight.{v}.{h} = load {vector}, ptr %from.{v}.{h}, align 4",
             ]
-        for v in range(self.vectors) if self._looks_ahead else ():
+        for v in range(self.vectors) if vectors_are_lines(lanes) else ():
             lines += [
                 f"  %ahead.{v}.{h} = getelementptr float, ptr %from.{v}.{h}, i64 {PREFETCH_STEPS * lanes}",
                 f"  call void @llvm.prefetch.p0(ptr %ahead.{v}.{h}, i32 {_READ}, i32 3, i32 1)",

@@ -22,7 +22,10 @@ PANELS = len(BEGINS)
 
 def library(lanes: int, heights: tuple[int, ...], fetches: bool) -> tvm.runtime.Module:
     """Return a kernel for each height and each of two products: (rows, weights, other weights, sums)."""
-    function = TileSums(heights, WIDTH, lanes, 2, fetches_rows=fetches, fetches_results=fetches)
+    panels = fetches and lanes == 8
+    function = TileSums(
+        heights, WIDTH, lanes, 2, fetches_rows=fetches, fetches_results=fetches, fetches_panels=panels
+    )
     named = {
         f"h{height}p{product}": kernel(function, height, product)
         for height in range(1, heights[-1] + 1)
@@ -42,7 +45,7 @@ def kernel(function: TileSums, height: int, product: int) -> tirx.PrimFunc:
     for panel, vector in enumerate(BEGINS):
         at = TileCall(
             height=height, product=product, vector=vector, turn=panel, panels=PANELS, pitch=PITCH, result_pitch=room,
-            stride=DEPTH * function.lanes, depth=DEPTH,
+            stride=DEPTH * function.lanes, depth=DEPTH, later=DEPTH * function.lanes, later_bytes=4 * panel,
         )  # fmt: skip
         row, first, second = (tirx.BufferLoad(buffer, [int64(0)] * len(buffer.ty.shape)) for buffer in (rows, one, two))
         made = tirx.BufferLoad(sums, [int64(panel), int64(0)])
