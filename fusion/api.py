@@ -60,6 +60,7 @@ from fusion.pinned_model import PinnedModel
 from fusion.report.placement import placement_of
 from fusion.second_forms import compile_form
 from fusion.signature import complete_shapes, name_dims, require_dims, require_static
+from fusion.symbolic.fit import NoTableError
 from fusion.symbolic.lower_for_all import lower_for_all
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
@@ -323,6 +324,15 @@ def _open_form(
             checkpoint()()
             try:
                 lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, begun, first, bounds)
+            except NoTableError as reason:
+                if not is_onnx(opened):
+                    raise
+                # Else they are constants, which take less of a call than what computes them.
+                computing = importer(opened, strict=ctx.strict, computes_made=True)
+                try:
+                    lowered = lower_for_all(computing, inputs, begun, first, bounds)
+                except (Declined, *_OF_MODEL):
+                    raise reason from None
             except _OF_MODEL as error:
                 raise Declined(error.what) from error
             return specialize_open(lowered, inputs, outputs, begun)

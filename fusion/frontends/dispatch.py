@@ -92,15 +92,18 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
     return importer(model, strict=strict)(shapes or {})
 
 
-def importer(model: Any, *, strict: bool = False) -> Callable[[Shapes], ImportedModel]:
+def importer(model: Any, *, strict: bool = False, computes_made: bool = False) -> Callable[[Shapes], ImportedModel]:
     """Return what imports `model` for given shapes, as `import_model` does, and reads it once.
+
+    Args:
+        computes_made: Of an ONNX model, whether what operators make of sizes alone is computed by every run.
 
     Raises:
         FusionError: As `import_model` raises of models that cannot be read.
     """
     model = open_model(model)
     if isinstance(model, (str, Path, onnx.ModelProto)):
-        return onnx_importer(_onnx_source(model), strict=strict)
+        return onnx_importer(_onnx_source(model), strict=strict, computes_made=computes_made)
     if isinstance(model, tvm.IRModule):
         return partial(relax_module.import_relax, model)
     if isinstance(model, torch.TorchModel):

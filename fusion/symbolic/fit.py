@@ -25,6 +25,10 @@ class NotLinearError(Declined):
     """A number is no multiple of a product of open sizes plus a constant."""
 
 
+class NoTableError(Declined):
+    """A constant is another one at other sizes, in no way that is known."""
+
+
 @dataclass(eq=False)
 class Fit:
     """Finds extents.

@@ -15,7 +15,7 @@ import numpy as np
 
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
-from fusion.symbolic.fit import Fit, NotLinearError
+from fusion.symbolic.fit import Fit, NoTableError, NotLinearError
 from fusion.symbolic.open_weights import Count, Counted, CountedRuns, OpenWeight, TableWindow, repeats
 from fusion.symbolic.table_parts import TablePart
 
@@ -51,7 +51,7 @@ def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[Op
         return rivals
     runs = _runs(values, fit)
     if runs is None:
-        raise Declined("a constant is another one at other sizes, and no part of a table")
+        raise NoTableError("a constant is another one at other sizes, and no part of a table")
     return (OpenWeight(shape, values[0].reshape(-1)[:0], runs),)
 
 

@@ -96,6 +96,8 @@ class _Emptied:
         """
         sizes = self.sizes(symbols)
         near = self.found.near[0]
+        if any(extent.at(sizes) < 0 for weight in self.weights for extent in weight.shape):
+            raise Declined("a constant would have less than no elements")
         if any(_is_before_first(weight, sizes) > _is_before_first(weight, near) for weight in self.weights):
             raise Declined("the place before the first of an axis would be read")
         walk = _Walk.of(self.near, self.found.graph, sizes)

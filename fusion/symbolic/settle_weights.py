@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusion.declined import Declined
 from fusion.extents import Sizes
+from fusion.symbolic.fit import NoTableError
 from fusion.symbolic.join_weights import grown
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
@@ -32,7 +32,7 @@ def settle(rivals: Sequence[OpenWeight], stages: Sequence[Imports]) -> OpenWeigh
                 return found
             is_denied = True
     if is_denied or rivals[0].grows:
-        raise Declined("passes make a constant that depends on the sizes of another one")
+        raise NoTableError("passes make a constant that depends on the sizes of another one")
     return rivals[0]
 
 

@@ -340,6 +340,35 @@ def test_pictures_are_made_as_large_as_others(made: list[Any]) -> None:
     assert made == [ALL]
 
 
+def test_what_is_made_of_sizes_and_is_no_part_of_a_table_is_computed(made: list[Any]) -> None:
+    """As detectors have the places of a picture behind one another, which are other rows at each width."""
+    nodes = [
+        node("Shape", ["x"], ["rows"], start=1, end=2),
+        node("Shape", ["x"], ["columns"], start=2, end=3),
+        node("Squeeze", ["rows"], ["height"]),
+        node("Squeeze", ["columns"], ["width"]),
+        node("Range", ["zero", "height", "one"], ["down"]),
+        node("Range", ["zero", "width", "one"], ["across"]),
+        node("Unsqueeze", ["down", "last"], ["column"]),
+        node("Mul", ["column", "across"], ["products"]),
+        node("Reshape", ["products", "flat"], ["behind"]),
+        node("Cast", ["behind"], ["places"], to=FLOAT),
+        node("Reshape", ["x", "kept"], ["pixels"]),
+        node("Add", ["pixels", "places"], ["y"]),
+    ]
+    weights = {
+        "zero": np.array(0), "one": np.array(1), "last": np.array([1]), "flat": np.array([-1]),
+        "kept": np.array([0, -1]),
+    }  # fmt: skip
+    values: list[Value] = [("x", FLOAT, ["batch", "height", "width"])]
+    model = OpenModel(small_models.model(nodes, values, [("y", FLOAT, [None] * 2)], weights))
+    module = fusion.compile(model.proto, wait=True)
+    for batch, height, width in ((2, 7, 5), (1, 1, 1), (3, 30, 200)):
+        arrays = model.arrays(batch=batch, height=height, width=width)
+        np.testing.assert_allclose(module.run(arrays)["y"], model.expected(arrays)["y"], rtol=1e-6, atol=1e-6)
+    assert made == [ALL, ALL], "first as constants"
+
+
 def test_results_are_the_callers_own(sums: fusion.CompiledModule) -> None:
     arrays = TWO.arrays(rows=6)
     first = sums.run(arrays)["y"]

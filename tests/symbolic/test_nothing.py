@@ -88,6 +88,25 @@ def test_the_last_row_of_none_is_refused() -> None:
         module(past, rows(2, 0))
 
 
+def test_a_constant_of_less_than_no_elements_is_none() -> None:
+    """It was an internal error: of a size of 0, numbers from 0 to twice the size less 1."""
+    nodes = [
+        helper.make_node("Constant", [], ["zero"], value_int=0),
+        helper.make_node("Constant", [], ["one"], value_int=1),
+        helper.make_node("Shape", ["x"], ["length"], start=1, end=2),
+        helper.make_node("Add", ["length", "length"], ["twice"]),
+        helper.make_node("Add", ["twice", "last"], ["row"]),
+        helper.make_node("Squeeze", ["row"], ["count"]),
+        helper.make_node("Range", ["zero", "count", "one"], ["places"]),
+        helper.make_node("Cast", ["places"], ["made"], to=TensorProto.FLOAT),
+    ]
+    module = compiled(nodes, 1)
+    for length in (3, 1, 0):
+        found = module(rows(1, 1), rows(2, length))[0]
+        np.testing.assert_array_equal(found, np.arange(2 * length - 1, dtype=np.float32))
+    assert module.specializations[0].opened is not None
+
+
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_the_largest_of_none_is_what_the_static_form_says(keepdims: int) -> None:
     module = compiled([helper.make_node("ReduceMax", ["x"], ["made"], axes=[1], keepdims=keepdims)], 2 + keepdims)

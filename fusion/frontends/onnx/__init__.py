@@ -21,19 +21,28 @@ __all__ = ["import_whole_onnx", "onnx_importer", "read_onnx_overridable", "read_
 
 
 def onnx_importer(
-    source: Path | onnx.ModelProto, *, strict: bool
+    source: Path | onnx.ModelProto, *, strict: bool, computes_made: bool = False
 ) -> Callable[[Mapping[str, Sequence[int]]], ImportedModel]:
     """Return what turns the ONNX model at or in `source`, which is read once, into Relax for given shapes; see
-    `fusion.frontends.import_model`. Its weights stay in memory, which all that it returns share."""
+    `fusion.frontends.import_model`. Its weights stay in memory, which all that it returns share; `computes_made` is as
+    in `translate`."""
     model = read_model(source)
-    return lambda shapes: dataclasses.replace(_import(model, shapes, strict), notes=model.notes)
+
+    def read(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        imported = _import(model, shapes, strict=strict, computes_made=computes_made)
+        return dataclasses.replace(imported, notes=model.notes)
+
+    return read
 
 
-def _import(model: ReadModel, shapes: Mapping[str, Sequence[int]], strict: bool) -> ImportedModel:
+def _import(
+    model: ReadModel, shapes: Mapping[str, Sequence[int]], *, strict: bool, computes_made: bool
+) -> ImportedModel:
     odd = [value for value in true_inputs(model.proto.graph) if not can_cross(value.type)]
     if odd and not strict:
         return whole_model(model.proto, not_held(odd[0].name, odd[0].type))
-    return translate(model.proto, model.weights, bind_shapes(model.proto.graph, shapes), strict=strict)
+    inputs = bind_shapes(model.proto.graph, shapes)
+    return translate(model.proto, model.weights, inputs, strict=strict, computes_made=computes_made)
 
 
 def read_onnx_signature(source: Path | onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import TensorProto, TypeProto, numpy_helper
+from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.fold_cost import Budget
@@ -29,6 +29,9 @@ class ValueScope:
         unsure: Those, and values whose inferred shape rests on them; it holds where they themselves are computed.
         budget: What may still be spent on constants, in the whole model.
         materialize: Called with the name of a value that is neither, to compute it.
+        made: The nodes that compute constants which operators made of sizes, and the operator set; none where such are
+            constants for all that reads them.
+        make: Called with the name of one of them, to compute it as far as there are converters.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -38,6 +41,8 @@ class ValueScope:
     unsure: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=Budget)
     materialize: Callable[[str], None] = field(default=lambda name: None)
+    made: dict[str, tuple[NodeProto, int]] = field(default_factory=dict)
+    make: Callable[[str], None] = field(default=lambda name: None)
     _arrays: dict[str, np.ndarray] = field(default_factory=dict, init=False)
     _weights: Weights = field(default_factory=Weights, init=False)
 
@@ -63,6 +68,8 @@ class ValueScope:
         """Return the value `name` as an operand."""
         if name not in self.exprs and name not in self.constants:
             self.materialize(name)
+        if name not in self.exprs and name in self.made:
+            self.make(name)
         if name not in self.exprs:
             is_weight = name in self._weights.arrays
             self.exprs[name] = self._weights.operand(name) if is_weight else constant(self.array(name))

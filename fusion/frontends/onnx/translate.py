@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from types import MappingProxyType
@@ -46,11 +47,13 @@ from fusion.frontends.onnx.node import Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
-from fusion.frontends.onnx.types import dtype_name, element_bytes, known_dims, type_name, type_of_spec
+from fusion.frontends.onnx.types import FLOATING, dtype_name, element_bytes, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import Weights
 from fusion.frontends.origins import Origins
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_MAKERS = frozenset({"ConstantOfShape", "Expand", "Range", "Resize", "Tile", "Upsample"})
+"""Operators whose result has sizes that are not those of what they have."""
 
 
 def translate(
@@ -59,12 +62,14 @@ def translate(
     inputs: dict[str, TypeProto],
     *,
     strict: bool,
+    computes_made: bool = False,
     declined: Mapping[str, str] = _NONE,
 ) -> ImportedModel:
     """Return `model`, which has no local functions, as Relax, its inputs typed as `inputs` says.
 
     Args:
         weights: Those of its graph.
+        computes_made: Whether runs compute what operators make of sizes, as a grid of places, where it is read as data.
         declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
 
     Raises:
@@ -74,7 +79,7 @@ def translate(
     """
     domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
-        shared = _Shared(strict, count(), _budget(model))
+        shared = _Shared(strict, count(), _budget(model), computes_made)
         translator = _Translator(
             model.graph, weights, domains, inputs=inputs, constants={}, shared=shared, declined=declined
         )
@@ -102,6 +107,13 @@ def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperator
     )
 
 
+def _is_data(kind: TypeProto) -> bool:
+    """Return whether a value is none that says which shape another one has: those are integers, and made of rows of
+    bools."""
+    dims, element = known_dims(kind) or (), kind.tensor_type.elem_type
+    return (element in FLOATING and len(dims) > 0) or (element == TensorProto.BOOL and len(dims) > 1)
+
+
 @dataclass(frozen=True)
 class _Shared:
     """What a graph and its branches share.
@@ -110,11 +122,13 @@ class _Shared:
         strict: As in `translate`.
         numbers: Make names unique in the whole model.
         budget: Pays for folding.
+        computes_made: As in `translate`.
     """
 
     strict: bool
     numbers: Iterator[int]
     budget: Budget
+    computes_made: bool
 
 
 class _Translator:
@@ -139,7 +153,7 @@ class _Translator:
     ) -> None:
         self._domains = domains
         self._shared = shared
-        self._scope = ValueScope(types=dict(inputs), budget=shared.budget)
+        self._scope = ValueScope(types=dict(inputs), budget=shared.budget, make=self._make)
         for name, tensor in constants.items():
             self._scope.add_constant(name, tensor)
         self._scope.add_weights(weights)
@@ -222,7 +236,10 @@ class _Translator:
         except InferenceError as reason:
             self._defer(node, opset, str(reason))
             return
-        if fold(node, opset, self._scope, types):
+        is_made = self._is_made(node)
+        if not (is_made and any(map(_is_data, types.values()))) and fold(node, opset, self._scope, types):
+            if is_made:
+                self._scope.made.update(dict.fromkeys(node.output, (node, opset)))
             return
         check_types(types, node)
         self._scope.types.update(types)
@@ -238,6 +255,16 @@ class _Translator:
                     self._origins.note(self._scope.exprs.get(name), where_of(node))
         except Declined as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
+
+    def _is_made(self, node: NodeProto) -> bool:
+        """Return whether operators make what `node` computes of sizes, and runs are to."""
+        is_maker = node.op_type in _MAKERS and not node.domain
+        return self._shared.computes_made and (is_maker or any(name in self._scope.made for name in node.input))
+
+    def _make(self, name: str) -> None:
+        with suppress(Declined):
+            node, opset = self._scope.made.pop(name)
+            convert_node(node, opset, self._scope, self._builder)
 
     def _defer(self, node: NodeProto, opset: int, reason: str) -> None:
         """Leave `node` to ONNX Runtime, as it is; where inference refuses it, ONNX Runtime says whether it runs."""

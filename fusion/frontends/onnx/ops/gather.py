@@ -34,7 +34,10 @@ def one_hot(node: Node) -> Expr:
 def range_(node: Node) -> Expr:
     """start + delta * (0, 1, ...), the length known from the output's shape."""
     count, dtype = node.out_shape()[0], node.out_dtype()
-    steps = relax.const(np.arange(count).astype(dtype), dtype)
+    if node.is_const(0) and node.is_const(2):  # it is computed for all sizes of what makes it so long
+        steps = node.emit(relax.op.astype(node.emit(relax.op.arange(0, count, 1, "int64")), dtype))
+    else:
+        steps = relax.const(np.arange(count).astype(dtype), dtype)
     return relax.op.add(relax.op.multiply(steps, node.x(2)), node.x(0))
 
 
@@ -42,6 +45,8 @@ def range_(node: Node) -> Expr:
 def constant_of_shape(node: Node) -> Expr:
     value = node.attr("value")
     fill = np.zeros(1, dtype="float32") if value is None else numpy_helper.to_array(value)
+    if node.is_const(0):  # as above
+        return relax.op.full(node.out_shape(), relax.const(fill.reshape(-1)[0], str(fill.dtype)), str(fill.dtype))
     return relax.const(np.full(node.out_shape(), fill.reshape(-1)[0], dtype=fill.dtype), str(fill.dtype))
 
 
