@@ -44,7 +44,7 @@ class RpcProgram:
         self.weights, self.plan = weights, plan
         self._session, self._outputs, self._expected_s = session, outputs, expected_s
         load = partial(self._load, library, inputs)
-        buffers = session.call(load, session.link.seconds(len(library)), patience_s=SETUP_S)
+        buffers = session.call(load, session.link.seconds(len(library)), patience_s=SETUP_S, frees=True)
         there = [session.call(partial(weight.copyto, session.device), self._copying(weight)) for weight in weights]
         self._constants = (*there, *buffers)
 
@@ -54,11 +54,13 @@ class RpcProgram:
         self._code = session.load(library)
         self._machine = self._code["vm_load_executable"]()
         self._machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
-        storages = [session.empty((size,), "uint8") for size in self.plan.storages]
-        self._inputs = [session.empty(spec.extents, spec.dtype) for spec in inputs]
-        self._main, self._set, self._invoke, self._get = (
-            self._machine[name] for name in ("main", "set_input", "invoke_stateful", "get_output")
-        )
+        storages, self._inputs = list[Tensor](), list[Tensor]()
+        for size in self.plan.storages:
+            storages.append(session.empty((size,), "uint8"))
+        for spec in inputs:
+            self._inputs.append(session.empty(spec.extents, spec.dtype))
+        self._main, self._set = self._machine["main"], self._machine["set_input"]
+        self._invoke, self._get = self._machine["invoke_stateful"], self._machine["get_output"]
         # Views of the beginning of each storage, as `place_buffers` makes them here.
         return [storages[each.storage]._create_view(each.shape, each.dtype) for each in self.plan.buffers]
 
@@ -74,7 +76,7 @@ class RpcProgram:
             session.call(partial(aligned_copy(value).copyto, there), self._copying(there))
         made = session.call(self._compute, self._expected_s)
         results = tuple(map(self._fetch, made, self._outputs))
-        session.call(made.clear)  # frees them there
+        session.call(made.clear, frees=True)
         return results
 
     def _copying(self, tensor: Tensor) -> float:
@@ -90,8 +92,10 @@ class RpcProgram:
             return [self._main(*self._inputs, *self._constants)]
         self._set("main", *self._inputs, *self._constants)
         self._invoke("main")
-        several = len(self._outputs) > 1
-        return [self._get("main", *([index] if several else [])) for index in range(len(self._outputs))]
+        several, made = len(self._outputs) > 1, list[Tensor]()
+        for index in range(len(self._outputs)):  # no comprehension: what ends one frees what it has, and waits for that
+            made.append(self._get("main", *([index] if several else [])))
+        return made
 
     def _fetch(self, there: Tensor, spec: TensorSpec) -> np.ndarray:
         here = allocate_tensor(spec.extents, spec.dtype)

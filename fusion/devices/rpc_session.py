@@ -63,7 +63,7 @@ class RpcSession:
         self.device = self._session.cpu(0)
         try:
             self._check_cpu()
-            self.link = self.call(self._measure_link, patience_s=SETUP_S)
+            self.link = self.call(self._measure_link, patience_s=SETUP_S, frees=True)
         except BaseException:
             self.close("it is of no use")
             raise
@@ -79,7 +79,7 @@ class RpcSession:
 
     def _cpu(self) -> str:
         try:
-            return str(self.call(lambda: self.function(_CPU)(), patience_s=SETUP_S))
+            return str(self.call(lambda: self.function(_CPU)(), patience_s=SETUP_S, frees=True))
         except ExecutionError as error:
             raise TargetError(
                 f"the device {self.server.name!r} cannot tell its CPU",
@@ -91,9 +91,15 @@ class RpcSession:
         """Return a function of the server by its name."""
         return self._session.get_function(name)
 
-    def call(self, what: Callable[[], T], expected_s: float = 0.0, *, patience_s: float = 0.0) -> T:
-        """Return what `what` returns, which calls the server and is expected to take so long; `patience_s` is waited
-        for it at least.
+    def call(
+        self, what: Callable[[], T], expected_s: float = 0.0, *, patience_s: float = 0.0, frees: bool = False
+    ) -> T:
+        """Return what `what` returns, which calls the server and is expected to take so long.
+
+        Args:
+            patience_s: Seconds that are waited for it at least.
+            frees: Whether it frees something there, of which TVM tells no error: that it took too long is one. Of other
+                calls it is none: this process may have been stopped itself.
 
         Raises:
             DeviceLostError: The server is gone, or did not answer in time; this is raised by all later calls.
@@ -114,7 +120,7 @@ class RpcSession:
                 self._lose("a call of it was interrupted")
                 raise
             taken = time.monotonic() - started
-            if taken >= limit:  # to free what is there tells no error
+            if frees and taken >= limit:
                 raise self._lose(silent(taken))
             return answer
 

@@ -109,7 +109,9 @@ def test_a_lost_server_is_an_error_that_names_it(board: RpcServerProcess, number
         again = fusion.compile(small_models.mlp(), target=[f"{board.target}?timeout=1"])  # the error holds the module
         np.testing.assert_allclose(again(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
         with pytest.raises(DeviceLostError, match="did not answer in 1 s"):
-            again._program.once.stages[0].program._session.call(lambda: time.sleep(1.0))  # type: ignore[attr-defined]
+            again._program.once.stages[0].program._session.call(  # type: ignore[attr-defined]
+                lambda: time.sleep(1.0), frees=True
+            )
         made.signal(signal.SIGCONT) if number == signal.SIGSTOP else None
 
 
