@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from fusion.module.program import Program
 from fusion.module.stand_in import StandIn
 from tests import internal_errors
-from tests.kept_code import sharing_code
+from tests.kept_code import quick_kernels, sharing_code
 
 # No test shall see what another has compiled; those of the cache have folders of their own.
 os.environ["FUSION_CACHE_SIZE"] = "0"
+
+_NOT_OF_CODE = ("bad_input", "cache", "cli", "frontends", "module", "report", "rewrites", "symbolic")
+"""Folders whose tests ask what is computed and what users are told, not by which instructions or in what time."""
+
+
+def pytest_collection_finish() -> None:
+    """Keep what imports and collecting have made out of the garbage collector's rounds: it is never garbage, and to go
+    through it again and again took 4% of the CPU time of tests that compile."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def kept_code() -> Iterator[None]:
     """Have the code of equal functions made once: see `tests.kept_code`."""
     with sharing_code():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have LLVM optimise no kernels where tests are not of code, but for files with the mark `optimised`.
+
+    To optimise a small kernel takes as long as all else that is done for it. Kernels, whole models and what once was
+    wrong are compiled as for users.
+    """
+    folder, *_ = request.path.relative_to(Path(__file__).parent).parts
+    if folder not in _NOT_OF_CODE or request.node.get_closest_marker("optimised") is not None:
+        yield
+        return
+    with quick_kernels():
         yield
 
 

@@ -5,6 +5,9 @@ before, the loops of each kernel included, each test still does itself.
 
 LLVM optimises kernels, as for users, but not the functions that call them: these compute sizes at most, and took 19% of
 the CPU time of ONNX's node tests, without it 5%.
+
+What they make is linked by `ld` where the machine has it: `cc` looks for the C library and for its own start files,
+which no model needs, and takes 20 ms of CPU time, `ld` alone 5.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from unittest import mock
 
 import tvm
@@ -23,7 +25,7 @@ from tvm import tirx
 from backends.cpu.codegen import objects
 from fusion.context import Context
 from fusion.forks import Lock
-from fusion.module import write_objects
+from fusion.module import linker, write_objects
 from fusion.module.kernel_cache import KernelCache
 
 _GENERATE = objects.generate_module
@@ -82,8 +84,8 @@ class KeptCode:
         """See `ObjectCache`; `main` has one too, and nothing where a test has put another generator in the place."""
         if objects.generate_module is not self.generate:
             return None
-        passes = tvm.transform.PassContext.current()
-        key = f"{symbol.name_hint} {tvm_ffi.structural_hash(func)} {self.target} {passes}"
+        how = f"{self.target} {_quick.now} {tvm.transform.PassContext.current()}"
+        key = f"{symbol.name_hint} {tvm_ffi.structural_hash(func)} {how}"
         self._asked[key] = func
         return key
 
@@ -99,9 +101,20 @@ class KeptCode:
         """See `ObjectCache`."""
 
 
-def generate_quickly(mod: tvm.IRModule, target: tvm.target.Target, *, kernels: bool = False) -> tvm.runtime.Module:
-    """Return what `generate_module` does; LLVM optimises no function that only calls kernels, nor `kernels`."""
-    if kernels or all(symbol.name_hint.startswith(_CALLS_KERNELS) for symbol in mod.functions):
+@dataclass
+class _Quick:
+    """Whether LLVM leaves kernels as they are now."""
+
+    now: bool = False
+
+
+_quick = _Quick()
+
+
+def generate_quickly(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+    """Return what `generate_module` does; LLVM optimises no function that only calls kernels, and none while they are
+    to be had quickly."""
+    if _quick.now or all(symbol.name_hint.startswith(_CALLS_KERNELS) for symbol in mod.functions):
         target = unoptimised(target)
     return _GENERATE(mod, target)
 
@@ -112,19 +125,23 @@ def unoptimised(target: tvm.target.Target) -> tvm.target.Target:
 
 
 @contextmanager
-def sharing_code(*, quick_kernels: bool = False) -> Iterator[None]:
-    """Have the code of equal functions made once while the block lasts, where the cache on disk is off.
-
-    With `quick_kernels` LLVM does not optimise them, for tests of operators rather than of code.
-    """
+def sharing_code() -> Iterator[None]:
+    """Have the code of equal functions made once while the block lasts, where the cache on disk is off."""
     shared, open_kernels = SharedCode(), write_objects.open_kernels
-    generate = partial(generate_quickly, kernels=quick_kernels)
 
     def open_some(ctx: Context) -> KernelCache | KeptCode:
-        return open_kernels(ctx) or KeptCode(shared, str(ctx.compiler.target), generate)
+        return open_kernels(ctx) or KeptCode(shared, str(ctx.compiler.target), generate_quickly)
 
     with (
         mock.patch.object(write_objects, "open_kernels", open_some),
-        mock.patch.object(objects, "generate_module", generate),
+        mock.patch.object(objects, "generate_module", generate_quickly),
+        mock.patch.object(linker, "_LINKERS", ("ld", *linker._LINKERS)),
     ):
+        yield
+
+
+@contextmanager
+def quick_kernels() -> Iterator[None]:
+    """Have LLVM optimise no kernel while the block lasts, for tests of operators rather than of code."""
+    with mock.patch.object(_quick, "now", True):
         yield

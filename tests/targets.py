@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime
 import pytest
+import tvm
 
 from bench import gate, zoo
 from bench.reference.evaluate import evaluate
 from fusion import context
 from fusion.errors import TargetError
 from fusion.module.settings import refusal, settings_of
+from tests.kept_code import unoptimised
 
 AVX2 = "llvm -mcpu=haswell"
 
@@ -32,6 +34,15 @@ def with_vectors_of_their_own(targets: Sequence[str]) -> tuple[str, ...]:
     for target, machine in machines.items():
         first.setdefault((machine.vector_lanes, machine.vector_registers), target)
     return tuple(first.values())
+
+
+def code_target(target: tvm.target.Target) -> tvm.target.Target:
+    """Return what the code of kernels for `target` is made for: for another CPU than this, LLVM optimises nothing.
+
+    What differs there are the loops; that LLVM makes the same of them in fewer instructions is seen where they are for
+    this CPU.
+    """
+    return target if target == context.resolve("llvm").target else unoptimised(target)
 
 
 def zoo_model(name: str) -> zoo.ZooModel:

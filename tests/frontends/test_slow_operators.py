@@ -19,6 +19,7 @@ from fusion.failures import tells_of_defect
 from fusion.frontends import import_model
 from tests.frontends.narrow import networks, quantized
 
+pytestmark = pytest.mark.optimised
 SIGNED = QuantType.QInt8
 MOST = 1.2
 SECONDS = 20.0

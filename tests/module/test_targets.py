@@ -24,6 +24,7 @@ from fusion.module.cpu_features import host_architecture
 from tests.module import small_models
 from tests.targets import AVX2, judge, runs_here, zoo_model
 
+pytestmark = pytest.mark.optimised
 FOREIGN = "riscv64" if host_architecture() == "aarch64" else "aarch64"
 TARGET = f"llvm -mtriple={FOREIGN}-linux-gnu"
 X = np.ones((3, 8), np.float32)

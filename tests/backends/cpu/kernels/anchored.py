@@ -16,6 +16,7 @@ from tvm.relax import _ffi_api
 from tvm.relax.vm_build import _filter_tir, _vmcodegen
 
 from backends.backend import KernelCompiler
+from backends.cpu.codegen.generate import generate_module
 from backends.cpu.lowerings import lowerings
 from backends.tensorir.legalize import LEGALIZATIONS
 from backends.tensorir.lower_anchors import LowerAnchors
@@ -28,7 +29,7 @@ from partition.emit_groups import fused_primfunc
 from partition.form_groups import FormGroups
 from partition.profitability import Profitability, no_template
 from tests.passes.modules import Build, execute, module
-from tests.targets import AVX2, runs_here, with_vectors_of_their_own
+from tests.targets import AVX2, code_target, runs_here, with_vectors_of_their_own
 
 # TVM's default pipeline looks for reshapes among PrimFuncs, and aborts on those that are scheduled.
 TO_VM_CODE = [
@@ -101,7 +102,9 @@ def _build(mod: tvm.IRModule, compiler: KernelCompiler) -> relax.VMExecutable:
     """With TVM's own list of TensorIR passes, in `relax.build`, LLVM takes four times as long."""
     builder = relax.ExecBuilder()
     kernels = _filter_tir(_vmcodegen(builder, tvm.transform.Sequential(TO_VM_CODE)(mod), "bytecode"))
-    return relax.VMExecutable(_ffi_api.VMLink(builder, compiler.target, compiler.generate_module(kernels), [], {}))
+    with compiler.target:
+        code = generate_module(kernels, code_target(compiler.target))
+    return relax.VMExecutable(_ffi_api.VMLink(builder, compiler.target, code, [], {}))
 
 
 def always(kernel: tirx.PrimFunc) -> str:

@@ -28,7 +28,7 @@ from partition.access import MappingKind, read_access
 from partition.recurrence import ACTIVATIONS, LENGTHS, Recurrence, recurrence_of
 from tests.backends.cpu.kernels.anchored import TARGETS, Ran, build_scheduled, check
 from tests.frontends.test_recurrent_layers import layer
-from tests.passes.modules import execute
+from tests.passes.modules import UNOPTIMISED, execute
 
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
@@ -82,7 +82,7 @@ class Case:
         if threads:
             executable = build_scheduled(self._scheduled(builder.get(), compiler.machine, threads, share), compiler)
         else:
-            executable = relax.build(builder.get(), compiler.target)
+            executable = relax.build(builder.get(), UNOPTIMISED)
         return execute(executable, list(inputs.values()))
 
     def _scheduled(self, mod: tvm.IRModule, machine: Machine, threads: int, share: float | None) -> tvm.IRModule:
