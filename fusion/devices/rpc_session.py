@@ -16,7 +16,7 @@ import tvm
 
 from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
-from fusion.rpc_connection import NoConnectionError, limit_waits, open_session, peer_of, silent, why_lost
+from fusion.rpc_connection import NoConnectionError, cut_off, limit_waits, open_session, peer_of, silent, why_lost
 from fusion.tensors import allocate_tensor
 from placement.devices import Link
 
@@ -60,6 +60,7 @@ class RpcSession:
         self.others: Sequence[weakref.ref[RpcSession]] = ()
         self._session, self._socket = _connect(server)
         weakref.finalize(self, self._socket.close)
+        _all.add(self)
         self.device = self._session.cpu(0)
         try:
             self._check_cpu()
@@ -67,6 +68,11 @@ class RpcSession:
         except BaseException:
             self.close("it is of no use")
             raise
+
+    def after_fork(self) -> None:
+        """In a forked process, leave the connection to the other one."""
+        with contextlib.suppress(OSError):  # it is closed
+            cut_off(self._socket)
 
     def _check_cpu(self) -> None:
         theirs, ours = self._cpu(), str(tvm.get_global_func(_CPU)())
@@ -187,6 +193,17 @@ class RpcSession:
 
         round_trip, whole = seconds(1), seconds(_LARGE)
         return Link(2e6 * round_trip, _LARGE / max(whole - round_trip, 1e-6) / 1e9)
+
+
+_all: weakref.WeakSet[RpcSession] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for session in list(_all):
+        session.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _timed(call: Callable[[], object]) -> float:

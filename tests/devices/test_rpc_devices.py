@@ -24,6 +24,7 @@ from fusion.errors import DeviceLostError, ExecutionError, TargetError
 from tests import without_torch
 from tests.devices.forced import TARGETS, alternating, divided, replicated
 from tests.devices.test_runs import arrays, concatenated
+from tests.forked import answer_of_child
 from tests.module import small_models
 
 LOCAL = TARGETS[0]
@@ -68,6 +69,22 @@ def test_an_interrupt_leaves_the_connection_as_it_is(board: RpcServerProcess) ->
         timer.join()
         np.testing.assert_array_equal(module(X)[0], expected)
         np.testing.assert_array_equal(next(module.stream([X]))[0], expected)
+
+
+def test_a_forked_process_leaves_the_connection_to_the_other(board: RpcServerProcess) -> None:
+    """It told the server to end the session, when the module was garbage there."""
+    module = fusion.compile(small_models.mlp(), target=[board.target])
+
+    def drop() -> str:
+        nonlocal module
+        with pytest.raises(DeviceLostError, match="came out of a fork"):
+            module(X)
+        del module
+        gc.collect()
+        return "dropped"
+
+    assert answer_of_child(drop) == "dropped"
+    np.testing.assert_allclose(module(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
 
 
 def test_a_server_is_planned_for(board: RpcServerProcess) -> None:
