@@ -34,7 +34,7 @@ from fusion.devices.measured_costs import measure_run, measure_shares
 from fusion.devices.parts import Parts
 from fusion.devices.rpc_session import RpcSession, closed_on_error, open_sessions
 from fusion.devices.targets import DeviceTarget, OffloadDevice
-from fusion.errors import ExecutionError, ShapeError
+from fusion.errors import ExecutionError, ShapeError, TargetError
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
 from fusion.module.random_inputs import random_inputs
@@ -53,9 +53,20 @@ T = TypeVar("T")
 def make_program(
     imported: ImportedModel, lowered: Lowered, devices: tuple[DeviceTarget, ...], ctx: Context
 ) -> DeviceProgram:
-    """Return what runs `lowered`, the kernels of `imported`, on `devices`."""
+    """Return what runs `lowered`, the kernels of `imported`, on `devices`.
+
+    Raises:
+        TargetError: There is nothing to run, or a device does not take it.
+        DeviceLostError: A server ended meanwhile.
+    """
     lowered = replace(lowered, weights=share_weights(lowered.weights))
     graph = CutGraph(lowered, len(imported.inputs))
+    if not graph.tasks:
+        raise TargetError(
+            "the model has nothing to divide among devices",
+            why="its results are inputs, or were computed when it was compiled",
+            hint='use target="llvm"',
+        )
     host = resolve(threads=ctx.threads) if ctx.compiler.device else ctx
     kernels = host_kernels(lowered, host.compiler) if ctx.compiler.device else {}
     if ctx.threads > 1:

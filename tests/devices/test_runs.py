@@ -17,7 +17,7 @@ import fusion
 from fusion.declined import Declined
 from fusion.device_module import DeviceModule
 from fusion.devices import confirm_latency, make_program, measured_costs
-from fusion.errors import InputError, OptionError
+from fusion.errors import InputError, OptionError, TargetError
 from tests.devices.forced import TARGETS, alternating, divided, needs_two_cpus
 from tests.forked import answer_of_child
 from tests.module import small_models
@@ -134,6 +134,14 @@ def test_a_stream_runs_as_calls_do_where_no_plan_for_it_fits() -> None:
     for (streamed,), array in zip(module.stream(inputs), inputs, strict=True):
         np.testing.assert_array_equal(streamed, module(array)[0])
     assert "too small for runs of the graph" in module.explain("throughput")
+
+
+def test_a_model_without_kernels_is_told() -> None:
+    """It was an internal error."""
+    real = small_models.FLOAT
+    same = small_models.model([helper.make_node("Identity", ["x"], ["y"])], [("x", real, [3])], [("y", real, [3])])
+    with pytest.raises(TargetError, match="nothing to divide"):
+        fusion.compile(same, target=TARGETS)
 
 
 def test_measured_costs(monkeypatch: pytest.MonkeyPatch) -> None:
