@@ -52,6 +52,12 @@ class KnownKernel:
                 return point
         return None
 
+    def seconds(self) -> float | None:
+        """Return what a call took at the point that the kernel gets; None where that was not measured."""
+        point = (self.best() or self.choices.space.default).axes()
+        measured = (each.seconds for each in self.records if each.point == point and not each.failed)
+        return next(measured, None)
+
     def with_records(self, added: Iterable[Record]) -> KnownKernel:
         """Return it with those of these records that are of its task."""
         mine = (record for record in added if record.task.key == self.task.key)

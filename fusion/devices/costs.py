@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fusion.devices.cut_graph import CutGraph, GraphStep
 from fusion.devices.targets import DeviceTarget, OffloadDevice
+from fusion.lowered import Lowered
 from placement.devices import OTHER, Device, Link, Topology
 from placement.problem import PlacementProblem
 from placement.tasks import TaskEdge, TaskGraph, TaskNode
@@ -21,20 +22,23 @@ PCI_EXPRESS = Link(latency_us=20.0, gbs=8.0)
 fewer than the 25 GB/s of 16 lanes of the fourth generation remain."""
 
 
-def estimated(graph: CutGraph, devices: Sequence[DeviceTarget], host: Seconds | None = None) -> list[Seconds]:
-    """Return what kernels take on each device by the backend's estimates, which are those of the most threads; with
-    fewer the work is divided among these.
+def estimates_of(lowered: Lowered) -> dict[str, float]:
+    """Return what kernels take by the estimates of the backend that they are lowered for."""
+    return {name: info.estimate_us * 1e-6 for name, info in lowered.kernels.items()}
+
+
+def estimated(graph: CutGraph, devices: Sequence[DeviceTarget], host: Seconds) -> list[Seconds]:
+    """Return what kernels take on each device before anything was measured there.
 
     Args:
-        host: Of the CPU, where the model is lowered for a device beside it.
+        host: Of the CPU, with the most threads that a device has; with fewer the work is divided among these.
     """
     most = max(device.threads for device in devices)
-    own = {name: info.estimate_us * 1e-6 for name, info in graph.lowered.kernels.items()}
 
     def of(device: DeviceTarget) -> Seconds:
         if isinstance(device, OffloadDevice):
-            return own
-        return {name: each * most / device.threads for name, each in (own if host is None else host).items()}
+            return estimates_of(graph.lowered)
+        return {name: each * most / device.threads for name, each in host.items()}
 
     return list(map(of, devices))
 

@@ -67,7 +67,7 @@ def make_program(
             why="its results are inputs, or were computed when it was compiled",
             hint='use target="llvm"',
         )
-    host = resolve(threads=ctx.threads) if ctx.compiler.device else ctx
+    host = replace(resolve(threads=ctx.threads), database=ctx.database) if ctx.compiler.device else ctx
     kernels = host_kernels(lowered, host.compiler) if ctx.compiler.device else {}
     if ctx.threads > 1:
         pool.start(sum(device.threads for device in devices))  # here, as this thread is bound to none of them
@@ -157,7 +157,7 @@ def _times(
     """Return what was measured, or the estimates: at the least effort, and where the inputs are no numbers."""
     estimates, sessions = parts.estimates, parts.sessions
     if ctx.effort == FAST:
-        return _Times(estimates, estimates, "times are the backend's estimates")
+        return _Times(estimates, estimates, parts.host_times.source)
     tasks = tuple(range(len(parts.graph.tasks)))
     try:
         arrays = list(random_inputs(imported.inputs).values())
@@ -174,7 +174,7 @@ def _times(
         shares_alone = list(map(DeviceThread.run, here, kernels))
         shares_together = _together(here, kernels)
     except (ShapeError, ExecutionError) as error:
-        return _Times(estimates, estimates, f"times are estimates, as measuring failed: {error.what}")
+        return _Times(estimates, estimates, f"{parts.host_times.source}, as measuring failed: {error.what}")
     return _Times(
         _of_kernels(alone, shares_alone, estimates, parts),
         _of_kernels(together, shares_together, estimates, parts),

@@ -11,10 +11,11 @@ from tvm import relax
 from backends.tensorir.result import Kernel
 from fusion.context import Context
 from fusion.devices.choose_stages import Pipeline
-from fusion.devices.costs import Seconds, estimated, seconds_of
+from fusion.devices.costs import Seconds, estimated, estimates_of, seconds_of
 from fusion.devices.cut_graph import CutGraph, Part, bytes_of
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.host_kernels import host_estimates, with_kernels
+from fusion.devices.known_times import HostTimes, known_times, with_known
 from fusion.devices.local_program import LocalProgram
 from fusion.devices.offload_stage import OffloadStage
 from fusion.devices.requests import DeviceStage, Flow, StageProgram
@@ -75,9 +76,15 @@ class Parts:
 
     @cached_property
     def estimates(self) -> list[Seconds]:
-        """What kernels are estimated to take on each device."""
-        host = host_estimates(self.graph.lowered, self.kernels, self.host.compiler) if self.kernels else None
-        return estimated(self.graph, self.devices, host)
+        """What kernels are expected to take on each device before anything is measured there."""
+        return estimated(self.graph, self.devices, self.host_times.seconds)
+
+    @cached_property
+    def host_times(self) -> HostTimes:
+        """What kernels are expected to take on the CPU, with the most threads that a device has."""
+        lowered = self.graph.lowered
+        own = host_estimates(lowered, self.kernels, self.host.compiler) if self.kernels else estimates_of(lowered)
+        return with_known(own, known_times(lowered.sources, self.host))
 
     def offloaded(self, device: int, tasks: tuple[int, ...]) -> OffloadStage:
         """Return what runs `tasks` on a device beside the CPU."""
