@@ -56,16 +56,26 @@ def test_results_are_those_of_the_whole_model(board: RpcServerProcess, stream: o
         time.sleep(0.02)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt the test: workers of pytest-xdist ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_the_connection_as_it_is(board: RpcServerProcess) -> None:
     module = fusion.compile(small_models.softmax_of_columns(), target=[board.target])
     assert isinstance(module, DeviceModule)
     expected = module(X)[0]
     for results in (module.stream(itertools.repeat(X)), (module(X) for _ in itertools.count())):
+        until = time.monotonic() + DEADLINE_S
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             for _ in results:
-                pass
+                assert time.monotonic() < until
         timer.join()
         np.testing.assert_array_equal(module(X)[0], expected)
         np.testing.assert_array_equal(next(module.stream([X]))[0], expected)
