@@ -55,7 +55,8 @@ def try_library(mod: tvm.IRModule, name: str, threads: int) -> None:
     """
     with _lock:
         if name not in broken.failures:
-            broken.failures[name] = _try(mod, name, threads)
+            # What opens a part meanwhile, in another thread, may have noted a failure: that stands.
+            broken.failures.setdefault(name, _try(mod, name, threads))
         broken.raise_if_broken(name)
 
 
