@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
-from fusion.module.program import KernelProgram, RunMemory
-from fusion.report.profile import rounds_of, time_calls
+from fusion.module.program import KernelProgram
+from fusion.report.profile import median_of, time_calls
 
 _RUN_S, _KERNELS_S = 0.5, 0.8
 """For whole runs in each bout, and once for single kernels."""
@@ -25,7 +24,7 @@ def measure_run(program: KernelProgram, arrays: Sequence[np.ndarray], threads: i
     program.library.use_threads(threads)
     memory = program.arenas.take()
     try:
-        return statistics.median(took for (took,) in rounds_of(lambda: [_timed(program, memory, arrays)], _RUN_S))
+        return median_of(lambda: program.run_in(memory, arrays), _RUN_S)
     finally:
         program.arenas.give(memory)
 
@@ -43,9 +42,3 @@ def measure_shares(program: KernelProgram, arrays: Sequence[np.ndarray], threads
     for call, took in zip(calls, seconds, strict=True):
         by_kernel[call.kernel].append(took / sum(seconds))
     return {name: statistics.mean(shares) for name, shares in by_kernel.items()}
-
-
-def _timed(program: KernelProgram, memory: RunMemory, arrays: Sequence[np.ndarray]) -> float:
-    started = time.perf_counter()
-    program.run_in(memory, arrays)
-    return time.perf_counter() - started

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fusion.devices.device_program import DeviceProgram
-from fusion.devices.requests import DeviceStage, Flow
+from fusion.devices.requests import Flow
 from fusion.report.known_limits import known_limits
-from fusion.report.profile import Profile, rounds_of
+from fusion.report.profile import Profile, median_of
 from fusion.report.table import format_table
 
 _LEAST_REQUESTS = 8
@@ -95,11 +94,11 @@ def profile_devices(program: DeviceProgram, arrays: Sequence[np.ndarray], sizes:
         times = _stage_times(flow, arrays, seconds)
         for stage, kernels, taken in zip(stages, counts, times, strict=True):
             made.append(StageTime(of, plans.devices[stage.device].name, kernels, stage.seconds, taken))
-    (total,) = zip(*rounds_of(lambda: [_timed(lambda: program.run(arrays))], seconds), strict=True)
+    total_s = median_of(lambda: program.run(arrays), seconds)
     requests = program.most_under_way + _LEAST_REQUESTS
     return DevicesProfile(
         (),
-        statistics.median(total),
+        total_s,
         known_limits(max(device.threads for device in plans.devices)),
         sizes,
         stages=tuple(made),
@@ -116,12 +115,8 @@ def _stage_times(flow: Flow, arrays: Sequence[np.ndarray], seconds: float) -> li
     for stage in flow.stages:
         read = [values[place] for place in stage.reads]
         values.update(zip(stage.writes, stage.thread.run(partial(stage.run, read)), strict=True))
-        found.append(stage.thread.run(partial(_median, stage, read, seconds / len(flow.stages))))
+        found.append(stage.thread.run(partial(median_of, partial(stage.run, read), seconds / len(flow.stages))))
     return found
-
-
-def _median(stage: DeviceStage, read: Sequence[np.ndarray], seconds: float) -> float:
-    return statistics.median(took for (took,) in rounds_of(lambda: [_timed(lambda: stage.run(read))], seconds))
 
 
 def _period(program: DeviceProgram, arrays: Sequence[np.ndarray], requests: int) -> float:
@@ -131,9 +126,3 @@ def _period(program: DeviceProgram, arrays: Sequence[np.ndarray], requests: int)
         ends.append(time.perf_counter())
     first = min(program.most_under_way, requests - _LEAST_REQUESTS)
     return (ends[-1] - ends[first]) / (len(ends) - 1 - first)
-
-
-def _timed(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,7 +9,7 @@ import numpy as np
 
 from fusion.devices.rpc_session import SETUP_S, RpcSession
 from fusion.module.plan import RunPlan
-from fusion.report.profile import rounds_of
+from fusion.report.profile import median_of
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
 from fusion.tensors import aligned_copy, allocate_tensor, as_numpy, tensor_bytes
@@ -105,10 +103,4 @@ class RpcProgram:
     def seconds(self, values: Sequence[np.ndarray]) -> float:
         """Return what a run takes, with its copies."""
         self.run(values, 1)
-        rounds = rounds_of(lambda: [self._timed(values)], _SECONDS)
-        return statistics.median(taken for (taken,) in rounds)
-
-    def _timed(self, values: Sequence[np.ndarray]) -> float:
-        started = time.perf_counter()
-        self.run(values, 1)
-        return time.perf_counter() - started
+        return median_of(lambda: self.run(values, 1), _SECONDS)

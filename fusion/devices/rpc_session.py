@@ -16,6 +16,7 @@ import tvm
 
 from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
+from fusion.report.profile import timed
 from fusion.rpc_connection import NoConnectionError, cut_off, limit_waits, open_session, peer_of, silent, why_lost
 from fusion.tensors import allocate_tensor
 from placement.devices import Link
@@ -189,7 +190,7 @@ class RpcSession:
         here = {size: allocate_tensor((size,), "uint8") for size in there}
 
         def seconds(size: int) -> float:
-            return statistics.median(_timed(lambda: here[size].copyto(there[size])) for _ in range(_ROUNDS))
+            return statistics.median(timed(lambda: here[size].copyto(there[size])) for _ in range(_ROUNDS))
 
         round_trip, whole = seconds(1), seconds(_LARGE)
         return Link(2e6 * round_trip, _LARGE / max(whole - round_trip, 1e-6) / 1e9)
@@ -204,12 +205,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _timed(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
 
 
 def open_sessions(devices: Sequence[DeviceTarget]) -> dict[int, RpcSession]:

@@ -133,7 +133,7 @@ def profile(form: Specialization, arrays: Sequence[np.ndarray], threads: int, se
     """
     limits = known_limits(threads)
     program = form.program
-    total_s = statistics.median(took for (took,) in rounds_of(lambda: [_timed(lambda: program.run(arrays))], seconds))
+    total_s = median_of(lambda: program.run(arrays), seconds)
     if not isinstance(program, KernelProgram):
         return Profile((), total_s, limits, sizes_of(form, arrays))
     program.library.use_threads(threads)
@@ -153,7 +153,7 @@ def time_calls(
     try:
         program.run_in(memory, arrays)
         bound = _taken_calls(program, memory.at(arrays), arrays)
-        rounds = rounds_of(lambda: [_timed(call) for call in bound], seconds)
+        rounds = rounds_of(lambda: [timed(call) for call in bound], seconds)
     finally:
         program.arenas.give(memory)
     return [call.plan for call in bound], [statistics.median(times) for times in zip(*rounds, strict=True)]
@@ -168,10 +168,16 @@ def sizes_of(form: Specialization, arrays: Sequence[np.ndarray]) -> str:
     return shorten(", ".join(f"{spec.name} {list(array.shape)}" for spec, array in pairs if spec.is_tensor), 200)
 
 
-def _timed(call: Callable[[], object]) -> float:
+def timed(call: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
+
+
+def median_of(call: Callable[[], object], seconds: float) -> float:
+    """Return the median of the seconds of a call that is repeated for about `seconds`, after one to warm up."""
+    return statistics.median(took for (took,) in rounds_of(lambda: [timed(call)], seconds))
 
 
 def rounds_of(measure: Callable[[], list[float]], seconds: float) -> list[list[float]]:
