@@ -1,7 +1,8 @@
-"""Interrupts of a user that come where an exception would be lost, or would leave threads behind.
+"""Interrupts of a user that come where an exception would be lost, or would leave threads or locks behind.
 
 TVM calls Python: tvm_ffi hands an interrupt on as an error without a text, which the compiler would take for a defect
-that it works around. And Python takes a thread for ended whose `join` is interrupted.
+that it works around. Python takes a thread for ended whose `join` is interrupted. And the lock of a `Condition`, of a
+`Future` too, stays taken where an interrupt comes as it is entered: what other threads do with it then waits for ever.
 """
 
 from __future__ import annotations
@@ -9,9 +10,15 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, TimeoutError
 from types import FrameType
+from typing import TypeVar
 
+T = TypeVar("T")
+_TICK_S = 0.05
+"""After which one who waits looks for an interrupt that is held back."""
 Handler = Callable[[int, "FrameType | None"], None]
 _ours: list[Handler] = []
 """Those in place now, the innermost last; of the main thread, which alone gets interrupts."""
@@ -50,17 +57,122 @@ def deferring_interrupts(take: Callable[[KeyboardInterrupt], None]) -> Iterator[
         yield
 
 
+class _Hold:
+    """Interrupts of a block that are held back.
+
+    Attributes:
+        came: Whether one has come.
+        is_open: Whether they are raised now.
+    """
+
+    def __init__(self) -> None:
+        self.came = self.is_open = False
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Handle the signal."""
+        if self.is_open:
+            raise KeyboardInterrupt
+        self.came = True
+
+
+_holds: list[_Hold] = []
+"""Those of the main thread, the innermost last."""
+
+
 @contextlib.contextmanager
-def _handling(handler: Handler) -> Iterator[None]:
+def holding_interrupts() -> Iterator[None]:
+    """Hold interrupts back until the end of the block, by whatever, or until somebody waits in it by `result_of` or
+    `wait_for`; where `keeping_interrupts` would change nothing, neither does this."""
+    hold = _Hold()
+    try:
+        with _handling(hold.take) as is_handled:
+            if is_handled:
+                _holds.append(hold)
+            try:
+                yield
+            finally:
+                if is_handled:
+                    _holds.remove(hold)
+    finally:
+        if hold.came:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def raising_interrupts() -> Iterator[None]:
+    """Raise interrupts in the block where they come, for code of the caller's, though they are held back around it."""
+    hold = _innermost()
+    if hold is None:
+        yield
+        return
+    _raise_held()
+    hold.is_open = True
+    try:
+        yield
+    finally:
+        hold.is_open = False
+
+
+def holding_in_steps(steps: Generator[T, None, None]) -> Generator[T, None, None]:
+    """Yield what `steps` does, and hold interrupts back while it runs."""
+    try:
+        while True:
+            with holding_interrupts():
+                try:
+                    made = next(steps)
+                except StopIteration:
+                    return
+            yield made
+            del made
+    finally:
+        with holding_interrupts():
+            steps.close()
+
+
+def result_of(future: Future[T]) -> T:
+    """Return `future.result()`, or raise an interrupt that is held back."""
+    while True:
+        try:
+            return future.result(_TICK_S)
+        except TimeoutError:
+            if future.done():  # meanwhile, or the error is what it ended in
+                return future.result()
+            _raise_held()
+
+
+def wait_for(changed: threading.Condition, is_so: Callable[[], object], seconds: float = threading.TIMEOUT_MAX) -> bool:
+    """Return `changed.wait_for(is_so, seconds)`, or raise an interrupt that is held back."""
+    until = time.monotonic() + seconds
+    while not changed.wait_for(is_so, max(0.0, min(_TICK_S, until - time.monotonic()))):
+        _raise_held()
+        if time.monotonic() >= until:
+            return False
+    return True
+
+
+def _innermost() -> _Hold | None:
+    return _holds[-1] if _holds and threading.current_thread() is threading.main_thread() else None
+
+
+def _raise_held() -> None:
+    hold = _innermost()
+    if hold is not None and hold.came:
+        hold.came = False
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _handling(handler: Handler) -> Iterator[bool]:
+    """Have interrupts handled by `handler` in the block, unless the caller handles them: gives which it is."""
     before = signal.getsignal(signal.SIGINT)
     known = before is signal.default_int_handler or before in _ours
     if not known or threading.current_thread() is not threading.main_thread():
-        yield
+        yield False
         return
     _ours.append(handler)
     signal.signal(signal.SIGINT, handler)
     try:
-        yield
+        yield True
     finally:
         signal.signal(signal.SIGINT, before)
         _ours.remove(handler)

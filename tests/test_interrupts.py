@@ -1,9 +1,11 @@
-"""An interrupt while a model is compiled ends that, wherever it comes: in a call by TVM, or beside LLVM."""
+"""An interrupt ends what is under way, wherever it comes: in a call by TVM, beside LLVM, or as a lock is taken."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+from tests.devices.forced import needs_two_cpus
 
 _IN_A_CALL_BY_TVM = """
 import signal
@@ -43,6 +45,50 @@ except KeyboardInterrupt:
     print("ended", not calls)
 """
 
+_AS_A_LOCK_IS_TAKEN = """
+import itertools, signal, threading
+import numpy as np
+import fusion
+fusion.compile  # before TVM, which alone imports PyTorch
+from tests.devices.forced import divided
+from tests.module import small_models
+
+model, x = small_models.softmax_of_columns(), np.ones((3, 8), np.float32)
+whole, parts = fusion.compile(model, threads=1), divided(model)
+ways = lambda: [iter(lambda: parts(x), None), parts.stream(itertools.repeat(x)), whole.map(itertools.repeat(x), 2)]
+enter, interrupted = threading.Condition.__enter__, 0
+for number, way in itertools.product(range(0, 40, 3), range(3)):
+    taken = itertools.count()
+
+    def entered(condition):
+        answer = enter(condition)
+        if threading.get_ident() == threading.main_thread().ident and next(taken) == number:
+            signal.raise_signal(signal.SIGINT)
+        return answer
+
+    threading.Condition.__enter__ = entered
+    try:
+        for _ in ways()[way]:
+            pass
+    except KeyboardInterrupt:
+        interrupted += 1
+    threading.Condition.__enter__ = enter
+    assert all(np.array_equal(next(again)[0], whole(x)[0]) for again in ways())
+
+def items(behind):
+    yield x
+    signal.raise_signal(signal.SIGINT)
+    behind.append("not raised where it came")
+
+behind = []
+for stream in (parts.stream(items(behind)), whole.map(items(behind), 2)):
+    try:
+        list(stream)
+    except KeyboardInterrupt:
+        interrupted += 1
+print("ended", interrupted, behind)
+"""
+
 
 # A shell's background jobs, and what they start, ignore interrupts.
 _HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -62,3 +108,9 @@ def test_in_a_call_by_tvm() -> None:
 def test_beside_a_thread_that_compiles() -> None:
     """It is raised once the thread has ended: a process must not end while one is in LLVM."""
     assert _printed(_BESIDE_A_THREAD) == "ended True\n"
+
+
+@needs_two_cpus
+def test_as_a_lock_is_taken_that_threads_of_devices_or_of_map_take() -> None:
+    """It stayed taken, and the next call waited for ever."""
+    assert _printed(_AS_A_LOCK_IS_TAKEN) == "ended 44 []\n"

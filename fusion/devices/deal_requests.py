@@ -12,6 +12,7 @@ from fusion.devices.device_memory import MemoryLedger
 from fusion.devices.requests import Flow, Request
 from fusion.errors import ExecutionError
 from fusion.forks import Lock
+from fusion.interrupts import wait_for
 
 UNDER_WAY = 2
 """Requests under way for each stage: one that it runs, and one to go on with."""
@@ -70,7 +71,7 @@ class RequestDealer:
         """
         with self._changed:
             # What was just answered is noted after that, and the request may begin there.
-            self._changed.wait_for(lambda: request.flow is not None or not self._running.total())
+            wait_for(self._changed, lambda: request.flow is not None or not self._running.total())
             if request.flow is not None:
                 return
         flow = min(self._most, key=lambda each: each.seconds)

@@ -13,6 +13,7 @@ from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import Flow
 from fusion.errors import LimitError
 from fusion.forks import Lock
+from fusion.interrupts import wait_for
 from fusion.tensors import tensor_bytes
 
 Bytes = Mapping[DeviceThread, int]
@@ -92,7 +93,7 @@ class MemoryLedger:
             return True
         needs = self._needs[flow]
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._full(needs), PATIENCE_S if wait else 0.0):
+            if not wait_for(self._changed, lambda: not self._full(needs), PATIENCE_S if wait else 0.0):
                 if wait:
                     raise self._error(needs)
                 return False

@@ -19,6 +19,7 @@ from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import Flow, Request
 from fusion.devices.rpc_session import RpcSession
 from fusion.errors import FusionError, ResourceError
+from fusion.interrupts import holding_in_steps, holding_interrupts, raising_interrupts, result_of
 from fusion.module.input_slot import check_array, to_array
 from fusion.signature import TensorSpec
 
@@ -53,7 +54,7 @@ class DeviceProgram:
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """See `Program.run`; the error of a stage names it and its device."""
         values = self._checked(arrays)
-        with self._ledger.held(self.once):
+        with holding_interrupts(), self._ledger.held(self.once):
             return run_once(self.once, values, next(self._numbers))
 
     def stream(self, items: Iterator[Sequence[Any]]) -> Generator[tuple[np.ndarray, ...], None, None]:
@@ -62,6 +63,9 @@ class DeviceProgram:
         An error comes in the place of a result, and is the end: that of a stage names it and its device, and says which
         requests were under way and have no result. To close the generator waits for the stages that are running.
         """
+        return holding_in_steps(self._results(items))
+
+    def _results(self, items: Iterator[Sequence[Any]]) -> Generator[tuple[np.ndarray, ...], None, None]:
         process, under_way, failure = os.getpid(), deque[Request](), None
         dealer = RequestDealer(self.many, self._ledger)
         with self._giving_back(under_way, process), _using(self.many, 0.0):
@@ -69,7 +73,9 @@ class DeviceProgram:
                 for answered in itertools.count():
                     for _ in self._turns(under_way) if failure is None else ():
                         try:
-                            under_way.append(Request(next(self._numbers), self._checked(next(items))))
+                            with raising_interrupts():
+                                item = next(items)
+                            under_way.append(Request(next(self._numbers), self._checked(item)))
                         except Exception as error:  # the last is StopIteration
                             failure = error
                             break
@@ -79,7 +85,7 @@ class DeviceProgram:
                     if under_way[0].flow is None:
                         dealer.begin_first(under_way[0])
                     try:
-                        result = under_way[0].answer.result()
+                        result = result_of(under_way[0].answer)
                     except FusionError as error:
                         raise _with_lost(error, answered, len(under_way)) from error.__cause__
                     self._give_back(under_way.popleft())
@@ -137,7 +143,7 @@ def run_once(flow: Flow, values: Sequence[np.ndarray], number: int = 0) -> tuple
     with _using((flow,), _LINGER_S):
         request = Request(number, values)
         try:
-            return request.begin(flow).answer.result()
+            return result_of(request.begin(flow).answer)
         finally:
             _cancel([request], process)
 

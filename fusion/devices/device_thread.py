@@ -18,6 +18,7 @@ from typing import TypeVar
 from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import FusionError, ResourceError
 from fusion.forks import Lock
+from fusion.interrupts import holding_interrupts, result_of, wait_for
 
 T = TypeVar("T")
 Priority = tuple[int, int]
@@ -78,7 +79,9 @@ class DeviceThread:
         if thread is None or thread is threading.current_thread():
             return
         with self._changed:
-            self._settled.wait_for(lambda: self._thread is not thread or self._users or self._ends > time.monotonic())
+            wait_for(
+                self._settled, lambda: self._thread is not thread or self._users or self._ends > time.monotonic()
+            )
             has_ended = self._thread is not thread
         if has_ended:
             thread.join()
@@ -165,12 +168,13 @@ class DeviceThread:
             except BaseException as error:  # the caller gets it
                 answer.set_exception(error)
 
-        self.enter()
-        try:
-            self.submit((0, 0), job)
-            return answer.result()
-        finally:
-            self.wait_for_end(self.leave(0.0))
+        with holding_interrupts():
+            self.enter()
+            try:
+                self.submit((0, 0), job)
+                return result_of(answer)
+            finally:
+                self.wait_for_end(self.leave(0.0))
 
     def _forget(self) -> None:
         """In a forked process the thread is not there, nor those that use it."""

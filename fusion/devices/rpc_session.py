@@ -57,7 +57,7 @@ class RpcSession:
         self.server = server
         self._process = os.getpid()
         self._lock = threading.Lock()  # never taken twice: where garbage is collected in a call, `close` may be called
-        self._why_lost = ""
+        self._lost, self._why_lost = server.name, ""
         self.others: Sequence[weakref.ref[RpcSession]] = ()
         self._session, self._socket = _connect(server)
         weakref.finalize(self, self._socket.close)
@@ -131,12 +131,14 @@ class RpcSession:
                 raise self._lose(silent(taken))
             return answer
 
-    def close(self, why: str) -> None:
+    def close(self, why: str, lost: str = "") -> None:
         """End the connection, and let the server serve others; not within a call that is under way, which TVM's server
-        would end with. Later calls raise the error of a lost device, which has `why`."""
+        would end with. Later calls raise the error of a lost device, this one unless `lost` names it, which has `why`.
+        """
         if os.getpid() != self._process:  # it is the connection of the process that this one came out of
             return
-        self._why_lost = self._why_lost or why
+        if not self._why_lost:
+            self._lost, self._why_lost = lost or self._lost, why
         if self._lock.acquire(blocking=False):
             try:
                 self._shut_down()
@@ -159,12 +161,12 @@ class RpcSession:
 
     def _lose(self, why: str) -> DeviceLostError:
         """Return the error of this device, and end the connection: nothing that frees a tensor there waits then."""
-        self._why_lost = why
+        self._why_lost = self._why_lost or why
         self._shut_down()
         for other in self.others:
             if (session := other()) is not None:
-                session.close(f"its connection was ended, for others to use it, as {self.server.name!r} was lost")
-        return self._error(why)
+                session.close(self._why_lost, self._lost)
+        return self._error(self._why_lost)
 
     def _shut_down(self) -> None:
         with contextlib.suppress(OSError):
@@ -172,7 +174,7 @@ class RpcSession:
 
     def _error(self, why: str) -> DeviceLostError:
         hint = "see whether its server runs and can be reached, and compile the model again; if it only takes long,"
-        return DeviceLostError(f"the device {self.server.name!r} is lost", why=why, hint=f"{hint} with ?timeout=300")
+        return DeviceLostError(f"the device {self._lost!r} is lost", why=why, hint=f"{hint} with ?timeout=300")
 
     def load(self, library: bytes) -> Any:
         """Return the functions of a shared library that is sent to the server."""

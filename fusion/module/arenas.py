@@ -44,7 +44,8 @@ class Arenas(Generic[T]):
         self._made: weakref.WeakSet[T] = weakref.WeakSet(self._idle)
         self._queue: deque[object] = deque()
         # Not a method of this: arenas would be freed with the next collection of cycles only.
-        self._changed = threading.Condition(Lock(functools.partial(_forget, self._made, self._idle, self._queue)))
+        self._lock = Lock(functools.partial(_forget, self._made, self._idle, self._queue))
+        self._changed = threading.Condition(self._lock)
 
     def take(self) -> T:
         """Return an arena that nobody else has until `give`. Who has one must not take another: all could wait."""
@@ -57,7 +58,7 @@ class Arenas(Generic[T]):
         """Take back an arena."""
         self._idle.append(arena)
         if self._queue:
-            with self._changed:
+            with self._lock:
                 self._changed.notify_all()
         elif len(self._idle) > 1:
             _shrink_later(self)
@@ -70,7 +71,7 @@ class Arenas(Generic[T]):
 
     def _take_in_turn(self) -> T:
         ticket = object()
-        with self._changed:
+        with self._lock:  # not by `_changed`, which an interrupt could leave taken
             self._queue.append(ticket)
             try:
                 while self._queue[0] is not ticket or (arena := self._next()) is None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from fusion.errors import ResourceError
+from fusion.interrupts import holding_in_steps, raising_interrupts, result_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,19 +25,24 @@ def stream(call: Callable[[T], R], items: Iterator[T], workers: int) -> Generato
     of them. An exception of `call` or of `items` comes in the place of a result, and is the end. To close the generator
     waits for the calls that are being made and makes no others.
     """
+    return holding_in_steps(_results(call, items, workers))
+
+
+def _results(call: Callable[[T], R], items: Iterator[T], workers: int) -> Generator[R, None, None]:
     pool, process, failure = _pool(workers), os.getpid(), None
     under_way: deque[tuple[T, Future[R]]] = deque()
     try:
         while True:
             while failure is None and len(under_way) < _AHEAD * workers:
                 try:
-                    item = next(items)
+                    with raising_interrupts():
+                        item = next(items)
                     under_way.append((item, _submit(pool, call, item)))
                 except Exception as error:  # the last is StopIteration
                     failure = error
             if not under_way:
                 break
-            result = under_way[0][1].result()
+            result = result_of(under_way[0][1])
             under_way.popleft()
             yield result
             if os.getpid() != process:  # a fork: the threads are not here

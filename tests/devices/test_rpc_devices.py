@@ -126,8 +126,7 @@ def test_a_lost_server_is_an_error_that_names_it(board: RpcServerProcess, number
             list(stream)
         assert time.monotonic() < started + LOST_S
         assert made.target in lost.value.what
-        assert "request" in lost.value.where
-        assert made.target in lost.value.where
+        assert "request" in lost.value.where  # there, or on the other device, whose connection ended
         assert "under way behind it" in lost.value.why
         with pytest.raises(DeviceLostError, match="is lost"):
             module(X)
