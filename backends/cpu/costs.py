@@ -68,6 +68,19 @@ WEIGHTS_WAITED_FOR: Annotated[
 ] = 0.12
 """How much of the time that weights take from L2 a tile waits for, though its products take longer."""
 
+SHARED_ROWS_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/step of k and square of rows",
+        "tiles of one vector by 10, 11, 12, 14, 16, 20 and 28 rows 4 KiB apart, times over those of rows 64 bytes "
+        "further apart: 1.06 1.15 1.36 1.71 2.15 2.93 4.96; of two vectors by 10, 11, 12, 13 and 14: 1.02 1.06 1.14 "
+        "1.24 1.35",
+        ZEN4,
+    ),
+] = 0.35
+"""What a step of k waits for lines of a tile's rows where these are more, by more than one, than the sets of L1 hold
+that they share: times the square of how many more."""
+
 BFLOAT16_DOTS_PER_CYCLE: Annotated[
     int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")
 ] = 1

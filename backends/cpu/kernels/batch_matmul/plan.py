@@ -35,6 +35,7 @@ def product_of(roles: Roles, machine: Machine) -> Contraction:
         outer=prod(batch), groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
         lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
         per_cycle=arithmetic.per_cycle, weight_pitch=4 * channels if arithmetic is FLOAT32 else None,
+        row_pitch=arithmetic.bytes * depth,
     )  # fmt: skip
     return Contraction(
         extents, padded_weights=False, arithmetic=arithmetic,

@@ -14,7 +14,7 @@ from backends.cpu.kernels.matmul.read import RowProducts
 from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
-from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
+from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets, choose, total_cycles
 from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.stitching.plan import has_turn, stitched_work
 from backends.cpu.machine import Machine
@@ -65,7 +65,8 @@ def block_rows(parts: RowProducts, machine: Machine) -> int:
 
 def block_tile(extents: Extents, machine: Machine) -> RegisterTile:
     """Return the register tile of a product over a block of rows."""
-    return choose(extents.height, 1, extents.vectors, extents.steps, machine.vector_registers)
+    sets = RowSets.of(extents.row_pitch, machine)
+    return choose(extents.height, 1, extents.vectors, extents.steps, machine.vector_registers, sets=sets)
 
 
 def _turns(parts: RowProducts, machine: Machine) -> bool:
@@ -105,7 +106,8 @@ def _row_cycles(parts: RowProducts, machine: Machine) -> float:
     cycles = rows * _row_cycles(parts.first, machine)
     for place in range(len(parts.first.products)):
         extents = replace(_product_extents(parts.first, place, machine), height=rows)
-        cycles += total_cycles(block_tile(extents, machine), rows, 1, extents.vectors, extents.steps)
+        sets = RowSets.of(extents.row_pitch, machine)
+        cycles += total_cycles(block_tile(extents, machine), rows, 1, extents.vectors, extents.steps, sets=sets)
         size = 4 * extents.vectors * extents.lanes * extents.depth
         cycles += size / (L2_BYTES_PER_CYCLE if size <= machine.l2_bytes // 2 else MEMORY_BYTES_PER_CYCLE)
     return cycles / rows

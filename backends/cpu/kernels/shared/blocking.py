@@ -10,7 +10,7 @@ from backends.cpu.costs import FMA_PER_CYCLE, L2_BYTES_PER_CYCLE, MEMORY_BYTES_P
 from backends.cpu.kernels.shared.blocking_features import blocking_features
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
-from backends.cpu.kernels.shared.register_tile import RegisterTile, cheapest_by_width, tiles, total_cycles
+from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets, cheapest_by_width, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.weights_in_place import first_pass, other_passes
 from backends.cpu.machine import Machine
@@ -30,7 +30,10 @@ def choose_blocking(extents: Extents, machine: Machine, threads: int) -> Blockin
 
 def likely_blockings(extents: Extents, machine: Machine, threads: int) -> Iterator[Blocking]:
     """Yield, with every grid, of each width the tile that costs least by itself."""
-    found = cheapest_by_width(extents.height, extents.width, extents.vectors, extents.steps, machine.vector_registers)
+    sets = RowSets.of(extents.row_pitch, machine)
+    found = cheapest_by_width(
+        extents.height, extents.width, extents.vectors, extents.steps, machine.vector_registers, sets=sets
+    )
     return (grid for tile in found for grid in _grids(extents, tile, machine, threads))
 
 
@@ -57,7 +60,9 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
     panels = -(-vectors // tile.vectors) * extents.groups
     weight_bytes = extents.products * extents.groups * vectors * extents.lanes * depth * 4
     panel_bytes = tile.vectors * extents.lanes * depth * 4
-    compute = total_cycles(tile, extents.height, extents.width, extents.multiplied_vectors, depth) / _speed(extents)
+    sets = RowSets.of(extents.row_pitch, machine)
+    compute = total_cycles(tile, extents.height, extents.width, extents.multiplied_vectors, depth, sets=sets)
+    compute /= _speed(extents)
     compute *= extents.products * extents.groups
     begun, again = (read(extents, panel_bytes // depth, machine) for read in (first_pass, other_passes))
     panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)

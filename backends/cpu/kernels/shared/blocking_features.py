@@ -7,7 +7,7 @@ from math import log2, prod
 
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
-from backends.cpu.kernels.shared.register_tile import total_cycles
+from backends.cpu.kernels.shared.register_tile import RowSets, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 
@@ -28,6 +28,7 @@ def blocking_features(extents: Extents, machine: Machine, threads: int, point: B
     weight_bytes = 4 * extents.products * extents.groups * vectors * extents.lanes * steps
     full = vectors % tile.vectors or tile.vectors
     whole = extents.height * extents.width * vectors * steps / 2
+    sets = RowSets.of(extents.row_pitch, machine)
     return {
         "height": log2(extents.height), "width": log2(extents.width), "vectors": log2(vectors), "steps": log2(steps),
         "taps": log2(max(prod(extents.taps), 1)), "outer": log2(extents.outer * extents.groups),
@@ -37,7 +38,7 @@ def blocking_features(extents: Extents, machine: Machine, threads: int, point: B
         "last row": rows.short / rows.longest, "last column": columns.short / columns.longest,
         "last panel": full / tile.vectors,
         "sizes": (1 + (rows.short < rows.longest)) * (1 + (columns.short < columns.longest)),
-        "efficiency": whole / total_cycles(tile, extents.height, extents.width, vectors, steps),
+        "efficiency": whole / total_cycles(tile, extents.height, extents.width, vectors, steps, sets=sets),
         "tasks": log2(tasks), "rounds": -(-tasks // threads), "imbalance": share * threads / extents.outer,
         "panels": log2(panels), "panels a task": log2(max(panels * panel_share, 1)),
         "tiles a task": log2(max(rows.count * row_share * columns.count, 1)),

@@ -35,6 +35,7 @@ class Extents:
         whole_rows: Whether a task needs all channels of its rows.
         weight_pitch: Bytes between rows of float32 weights that lie as they come, k by channels; 0 where panels of them
             lie together since the kernel began, None where they do since it was compiled.
+        row_pitch: Bytes between neighbouring rows of the input; 0 where nothing is known of that.
     """
 
     outer: int
@@ -52,6 +53,7 @@ class Extents:
     products: int = 1
     whole_rows: bool = False
     weight_pitch: int | None = None
+    row_pitch: int = 0
 
     @property
     def vectors(self) -> int:

@@ -3,7 +3,7 @@
 The micro-kernel is an outer product: for each k, `rows` broadcast scalars times `vectors` loaded vectors into rows x
 vectors accumulators. Cost model after Chimera (HPCA'23) section 5 and the port model of Agner Fog's tables: two FMA and
 two load ports, an FMA latency of four cycles; beside that the way of the weights from L2, which all tiles of rows but
-the first have them from.
+the first have them from, and the lines of rows that share the sets of L1 (`RowSets`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from math import gcd
 
 from backends.cpu.costs import (
     FMA_LATENCY,
     FMA_PER_CYCLE,
     L1_WEIGHT_VECTORS,
     LOADS_PER_CYCLE,
+    SHARED_ROWS_CYCLES,
     TILE_CYCLES,
     WEIGHT_VECTORS_PER_CYCLE,
     WEIGHTS_WAITED_FOR,
 )
 from backends.cpu.kernels.shared.split import Split
+from backends.cpu.machine import Machine
+
+_PAGE = 4096
+"""Bytes after which the sets of L1 come round."""
+
+
+@dataclass(frozen=True)
+class RowSets:
+    """How many rows of a tile L1 holds a line of, each of which is used in as many steps of k as it has elements.
+
+    Attributes:
+        apart: Neighbouring rows that share no set.
+        ways: Lines of a set.
+    """
+
+    apart: int
+    ways: int
+
+    @staticmethod
+    def of(pitch: int, machine: Machine) -> RowSets:
+        """Return those of rows so many bytes apart; 0 where nothing is known of that."""
+        return RowSets(_PAGE // gcd(pitch, _PAGE), max(machine.l1_bytes // _PAGE, 1)) if pitch else NO_SHARED_SETS
+
+    def waits(self, rows: int) -> float:
+        """Return the cycles that a tile of so many rows waits in a step of k."""
+        more = max(rows / self.apart - self.ways - 1, 0.0)
+        return SHARED_ROWS_CYCLES * self.apart * more**2
+
+
+NO_SHARED_SETS = RowSets(_PAGE, 1)
+"""Of rows of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -54,29 +87,34 @@ class RegisterTile:
 
 
 @cache
-def _tile_cycles(rows: int, vectors: int, depth: int, *, in_l1: bool) -> float:
+def _tile_cycles(rows: int, vectors: int, depth: int, *, in_l1: bool, sets: RowSets = NO_SHARED_SETS) -> float:
     """Return what a tile takes: its products, or its loads, with one prefetch for each vector of weights, or the way of
-    these from L2, a part of which it waits for in any case; and what beginning and storing it takes."""
+    these from L2, a part of which it waits for in any case; the rows that L1 does not keep; and what beginning and
+    storing it takes."""
     fma = rows * vectors / FMA_PER_CYCLE
     loads = (rows + 2 * vectors) / LOADS_PER_CYCLE
     weights = 0.0 if in_l1 else vectors / WEIGHT_VECTORS_PER_CYCLE
-    step = max(fma, loads, FMA_LATENCY, weights) + WEIGHTS_WAITED_FOR * weights
+    step = max(fma, loads, FMA_LATENCY, weights) + WEIGHTS_WAITED_FOR * weights + sets.waits(rows)
     return depth * step + TILE_CYCLES + 2 * rows * vectors
 
 
 @cache
-def choose(height: int, width: int, vectors: int, depth: int, registers: int) -> RegisterTile:
+def choose(
+    height: int, width: int, vectors: int, depth: int, registers: int, sets: RowSets = NO_SHARED_SETS
+) -> RegisterTile:
     """Return the cheapest tile for a height x width image of `vectors` output vectors and `depth` steps of k."""
-    found = cheapest_by_width(height, width, vectors, depth, registers)
-    return min(found, key=lambda tile: total_cycles(tile, height, width, vectors, depth))
+    found = cheapest_by_width(height, width, vectors, depth, registers, sets=sets)
+    return min(found, key=lambda tile: total_cycles(tile, height, width, vectors, depth, sets=sets))
 
 
 @cache
-def cheapest_by_width(height: int, width: int, vectors: int, depth: int, registers: int) -> tuple[RegisterTile, ...]:
+def cheapest_by_width(
+    height: int, width: int, vectors: int, depth: int, registers: int, sets: RowSets = NO_SHARED_SETS
+) -> tuple[RegisterTile, ...]:
     """Return, for each number of vectors in a tile, the cheapest such tile for what `choose` is given."""
     found: dict[int, tuple[float, RegisterTile]] = {}
     for tile in tiles(height, width, vectors, registers):
-        cycles = total_cycles(tile, height, width, vectors, depth)
+        cycles = total_cycles(tile, height, width, vectors, depth, sets=sets)
         if tile.vectors not in found or cycles < found[tile.vectors][0]:
             found[tile.vectors] = cycles, tile
     return tuple(tile for _, tile in found.values())
@@ -100,13 +138,15 @@ def _balanced(extent: int, most: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(Split.of(extent, tile).longest for tile in range(1, min(extent, most) + 1)))
 
 
-def total_cycles(tile: RegisterTile, height: int, width: int, vectors: int, depth: int) -> float:
+def total_cycles(
+    tile: RegisterTile, height: int, width: int, vectors: int, depth: int, sets: RowSets = NO_SHARED_SETS
+) -> float:
     """Return the estimated cycles of a height x width image of `vectors` output vectors in such tiles."""
     full, rest = divmod(vectors, tile.vectors)
     in_l1 = vectors * depth <= L1_WEIGHT_VECTORS
     panels = [(tile.vectors, full)] + ([(rest, 1)] if rest else [])
     return sum(
-        _tile_cycles(rows * columns, count, depth, in_l1=in_l1) * many_rows * many_columns * many
+        _tile_cycles(rows * columns, count, depth, in_l1=in_l1, sets=sets) * many_rows * many_columns * many
         for rows, many_rows in sizes_of(height, tile.height)
         for columns, many_columns in sizes_of(width, tile.width)
         for count, many in panels

@@ -12,7 +12,7 @@ from tvm.sym import Analyzer
 
 from backends.cpu.kernels.shared.blocking import choose_blocking
 from backends.cpu.kernels.shared.extents import Extents
-from backends.cpu.kernels.shared.register_tile import RegisterTile, choose
+from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets, choose
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import pieces
@@ -125,3 +125,21 @@ def test_large_matmuls_use_the_measured_tiles() -> None:
     """research: 12 to 14 rows by 2 vectors, or 8 by 3, are the fast tiles with 32 registers of 16 lanes."""
     tile = choose(784, 1, 8, 1152, 32)
     assert (tile.rows, tile.vectors) in {(12, 2), (13, 2), (14, 2), (8, 3), (9, 3)}
+
+
+@pytest.mark.parametrize(
+    ("depth", "pitch", "most"), [(1024, 4096, 9), (3072, 12288, 9), (512, 2048, 14), (1040, 4160, 14)]
+)
+def test_tiles_have_no_more_rows_than_the_sets_hold_that_these_share(depth: int, pitch: int, most: int) -> None:
+    machine = Machine(16, 32, 32 << 10, 1 << 20, 32 << 20)
+    tile = choose(1024, 1, 16, depth, machine.vector_registers, sets=RowSets.of(pitch, machine))
+    assert tile.rows == most
+
+
+def test_rows_wait_for_sets_that_they_share_alone() -> None:
+    machine = Machine(16, 32, 32 << 10, 1 << 20, 32 << 20)
+    page, half, odd, unknown = (RowSets.of(pitch, machine) for pitch in (4096, 2048, 4160, 0))
+    assert page.waits(9) == half.waits(18) == odd.waits(28) == unknown.waits(30) == 0
+    assert page.waits(14) > 2 * page.waits(12) > 0
+    assert half.waits(28) == 2 * page.waits(14)
+    assert RowSets.of(4096, Machine(16, 32, 48 << 10, 2 << 20, 32 << 20)).waits(13) == 0
