@@ -30,6 +30,8 @@ _CPU = "target.llvm_get_system_cpu"
 _ANSWER_S = 3.0
 """In which a server answers what takes it no time, unless its target says another time: lost devices are told within
 5 s."""
+_THERE_S = 1.0
+"""In which it answers that it is there."""
 _TIMES_AS_LONG = 30.0
 """As expected a call may take where that is more: a server does one thing at a time, and cannot tell that it still
 computes. On a machine with six times as many busy processes as CPUs, calls took 11 times as long as estimated."""
@@ -76,7 +78,7 @@ class RpcSession:
             cut_off(self._socket)
 
     def _check_cpu(self) -> None:
-        theirs, ours = self._cpu(), str(tvm.get_global_func(_CPU)())
+        theirs, ours = self._cpu(), _own_cpu()
         if theirs != ours:
             raise TargetError(
                 f"the device {self.server.name!r} has another CPU than this machine",
@@ -105,8 +107,8 @@ class RpcSession:
 
         Args:
             patience_s: Seconds that are waited for it at least.
-            frees: Whether it frees something there, of which TVM tells no error: that it took too long is one. Of other
-                calls it is none: this process may have been stopped itself.
+            frees: Whether it frees something there, of which TVM tells no error: where it took too long, the server is
+                asked whether it is there, as it may be this process that was stopped.
 
         Raises:
             DeviceLostError: The server is gone, or did not answer in time; this is raised by all later calls.
@@ -127,9 +129,17 @@ class RpcSession:
                 self._lose("a call of it was interrupted")
                 raise
             taken = time.monotonic() - started
-            if frees and taken >= limit:
+            if frees and taken >= limit and not self._is_there():
                 raise self._lose(silent(taken))
             return answer
+
+    def _is_there(self) -> bool:
+        """Return whether the server answers what takes no time; an answer to another question is none."""
+        limit_waits(self._socket, _THERE_S)
+        try:
+            return str(self.function(_CPU)()) == _own_cpu()
+        except Exception:  # TVM raises classes of several kinds
+            return False
 
     def close(self, why: str, lost: str = "") -> None:
         """End the connection, and let the server serve others; not within a call that is under way, which TVM's server
@@ -234,6 +244,10 @@ def closed_on_error(sessions: Mapping[int, RpcSession]) -> Iterator[None]:
         for session in sessions.values():
             session.close("what was to use it failed")
         raise
+
+
+def _own_cpu() -> str:
+    return str(tvm.get_global_func(_CPU)())
 
 
 def _connect(server: RpcServer) -> tuple[Any, socket.socket]:
