@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,20 +35,23 @@ def _checked(value: Any, spec: TensorSpec) -> Any:
     return known
 
 
-def register_fallbacks(subgraphs: dict[str, bytes], threads: int, *, apart: bool = False) -> tuple[object, ...]:
-    """Make subgraphs callable from compiled code by their keys, for as long as the caller holds what this returns;
-    `apart`, those of libraries are opened in another process first.
+def register_fallbacks(subgraphs: Mapping[str, bytes], threads: int) -> tuple[object, ...]:
+    """Make subgraphs callable from compiled code by their keys, for as long as the caller holds what this returns.
 
     Raises:
-        ExecutionError: A library cannot open one, or crashed or hung at it in that process.
+        ExecutionError: A library cannot open one.
         NotInstalledError: There are some, and the library that runs them is not installed.
     """
-    if apart:
-        _open_apart({key: data for key, data in subgraphs.items() if library_of(key)}, threads)
     return tuple(_register(key, data, threads) for key, data in subgraphs.items())
 
 
-def _open_apart(parts: dict[str, bytes], threads: int) -> None:
+def open_parts_apart(forms: Sequence[Mapping[str, bytes]], threads: int) -> None:
+    """Have another process, one for all, open the subgraphs that libraries run of some forms.
+
+    Raises:
+        ExecutionError: One crashed or hung there.
+    """
+    parts = {key: data for subgraphs in forms for key, data in subgraphs.items() if library_of(key)}
     if not parts:
         return
     # Here, not above: of all modules only these need what talks with another process.

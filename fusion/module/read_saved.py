@@ -14,7 +14,7 @@ from fusion.errors import SavedFileError
 from fusion.library import LoadedLibrary
 from fusion.model_graph import ModelGraph
 from fusion.module.archive import Archive
-from fusion.module.fallback_program import FallbackProgram, register_fallbacks
+from fusion.module.fallback_program import FallbackProgram, open_parts_apart, register_fallbacks
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.graph_file import read_graph
 from fusion.module.manifest import (
@@ -84,8 +84,12 @@ def read_saved(
     for name, digest in manifest.checksums.items():
         if verify or not name.endswith(".safetensors"):
             archive.check(name, digest)
-    how = _Loading(share, apart, None if reason is None else ForeignProgram(reason))
-    forms = tuple(_load_form(form, manifest, archive, how) for form in manifest.forms)
+    how = _Loading(share, None if reason is None else ForeignProgram(reason))
+    read = [_read_subgraphs(form, archive) for form in manifest.forms]
+    if apart and reason is None:
+        open_parts_apart(read, manifest.settings.threads)
+    pairs = zip(manifest.forms, read, strict=True)
+    forms = tuple(_load_form(form, subgraphs, manifest, archive, how) for form, subgraphs in pairs)
     return Saved(manifest.inputs, manifest.outputs, manifest.settings, manifest.dynamic, forms)
 
 
@@ -94,12 +98,11 @@ class _Loading:
     """How forms are loaded.
 
     Attributes:
-        share, apart: As of `read_saved`.
+        share: As of `read_saved`.
         foreign: What runs in their place where they are for another machine.
     """
 
     share: bool
-    apart: bool
     foreign: ForeignProgram | None
 
 
@@ -131,10 +134,15 @@ def _check_versions(fields: dict[str, Any], archive: Archive) -> None:
         )
 
 
-def _load_form(form: StoredForm, manifest: Manifest, archive: Archive, how: _Loading) -> Specialization:
-    subgraphs = {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
+def _read_subgraphs(form: StoredForm, archive: Archive) -> dict[str, bytes]:
+    return {key: bytes(archive.read(member)) for key, member in form.subgraphs.items()}
+
+
+def _load_form(
+    form: StoredForm, subgraphs: dict[str, bytes], manifest: Manifest, archive: Archive, how: _Loading
+) -> Specialization:
     code = _load_code(form, archive, how.share)
-    registered = () if how.foreign else register_fallbacks(subgraphs, manifest.settings.threads, apart=how.apart)
+    registered = () if how.foreign else register_fallbacks(subgraphs, manifest.settings.threads)
     return Specialization(
         inputs=form.inputs,
         outputs=form.outputs,

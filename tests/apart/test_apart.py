@@ -8,16 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import helper
 
+import fusion
 from fusion.apart import answer, broken, openings, process, saved_parts
 from fusion.apart.openings import Opening, open_apart
-from fusion.apart.process import asking_apart
+from fusion.apart.process import OtherProcess, asking_apart
+from fusion.apart.questions import LibraryQuestion
 from fusion.apart.saved_parts import open_saved_apart
 from fusion.errors import ExecutionError
 from fusion.file_locks import try_lock
 from fusion.passes import answer_trial
+from tests.module.small_models import FLOAT, model
 from tuning import measuring_session
+from tuning.measuring_session import Results
 from tuning.messages import ServerLostError
 
 ANSWERS = """
@@ -131,3 +137,26 @@ def test_a_part_that_was_opened_on_this_machine_is_not_tried_again(
     with pytest.raises(ExecutionError, match="cannot open its part") as raised:
         load(CRASHES, "2")
     assert "it crashed or hung while it opened a part" in raised.value.why
+
+
+def test_one_process_opens_the_parts_of_all_forms_of_a_saved_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [("x", FLOAT, ["rows"])], [("y", FLOAT, ["rows"])])
+    module = fusion.compile(proto, backends=["onnxruntime", "cpu"], threads=1, cache=False, dynamic=False)
+    for rows in (2, 3):
+        module(np.zeros(rows, dtype=np.float32), wait=True)
+    module.save(tmp_path / "saved.fusion")
+    asked: list[OtherProcess] = []
+
+    def ask(other: OtherProcess, _: LibraryQuestion) -> Results:
+        asked.append(other)
+        return Results()
+
+    monkeypatch.setattr(OtherProcess, "ask", ask)
+    monkeypatch.setattr(openings, "_opened", {})
+    monkeypatch.setenv("FUSION_CACHE", str(tmp_path / "cache"))
+    loaded = fusion.load(tmp_path / "saved.fusion")
+    assert len(loaded.specializations) == len(asked) == 2
+    assert asked[0] is asked[1]
+    np.testing.assert_array_equal(loaded(np.array([-1, 2], dtype=np.float32), wait=True)[0], [0, 2])
