@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from backends.backend import Library
-from backends.subgraphs import library_of, subgraph_key
+from backends.subgraphs import library_of
 from fusion import pipeline
 from fusion.apart import asking_apart
 from fusion.compiled_module import CompiledModule
@@ -30,8 +30,9 @@ from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
 from fusion.placing.opens_apart import opens_apart
+from fusion.placing.part_times import kernel_records, times_of_kernels, times_of_regions
 from fusion.placing.records import REGIONS, placement_at, placement_record, point_of
-from fusion.placing.region_costs import Make, MeasuredCosts, region_task
+from fusion.placing.region_costs import Make, MeasuredCosts
 from fusion.placing.search import SearchedLibrary, search_placement
 from fusion.stages import stage
 from fusion.temporary_folder import temporary_folder
@@ -120,8 +121,7 @@ class ChoosePlaces:
             return self.make(self.imported, self.ctx)
         name = names[best.task.key] if best else _ALL_CPU
         form = self._form(name, self.ctx)
-        parts = self._parts(knowledge) if name == _MIXED else {}
-        times = _times(form, best, records, parts)
+        times = _times(form, best, records, self._parts(name, form, knowledge))
         notes = (*form.notes, *_lines(names, records, self._reasons), *told, *self._failed)
         return replace(form, times=times, notes=tuple(dict.fromkeys(notes)))
 
@@ -130,20 +130,12 @@ class ChoosePlaces:
         seconds = _KNOWN_SECONDS if is_known else _PLACING_SECONDS
         return Deadline.after(seconds + (MAX_SECONDS if self.ctx.effort == MAX else 0.0))
 
-    def _parts(self, knowledge: Knowledge) -> dict[str, PartTimes]:
-        """Return what each region of the placement that was chosen region by region took alone, where that was
-        measured."""
-        found: dict[str, PartTimes] = {}
-        for group in self._mixed:
-            if group.backend == HOST:
-                continue
-            name = [*self.ctx.graph_libraries][group.backend - 1]
-            function = self._offers[group.backend].function(group.operators).function
-            records = knowledge.records([region_task(function, name, self.ctx, knowledge)])
-            if records and records[0].runs:
-                key = subgraph_key(name, self.ctx.graph_libraries[name].export(function), self.ctx.threads)
-                found[key] = PartTimes(records[0].seconds, GENERATOR, records[0].default_s)
-        return found
+    def _parts(self, name: str, form: Specialization, knowledge: Knowledge) -> dict[str, PartTimes]:
+        """Return what is known of the parts of a `form`, which the placement of a `name` makes."""
+        if self.imported.branches or not self.ctx.graph_libraries:
+            return {}
+        regions = times_of_regions(self._mixed, self._offers, self.ctx, knowledge) if name == _MIXED else {}
+        return {**times_of_kernels(self._graph, form, self.ctx, knowledge), **regions}
 
     def _is_known(self, name: str, record: Record) -> bool:
         """Return whether what a record tells is a placement by libraries which neither crash nor hang; where it tells
@@ -290,6 +282,7 @@ class ChoosePlaces:
         found = self._graph
         try:
             kernels = kernel_costs(found.graph, self._trial(_ALL_CPU))
+            bench.knowledge.keep(kernel_records(found, kernels, self.ctx, bench.knowledge))
             libraries = {
                 place: SearchedLibrary(offer.taken, wholes[name])
                 for place, name in enumerate(self.ctx.graph_libraries, 1)
@@ -337,7 +330,7 @@ def _times(
     measured = [record for record in records if record.runs]
     if best is None:
         ours = min((record.default_s for record in measured), default=None)
-        return PlacementTimes(ours, ours)
+        return PlacementTimes(ours, ours, parts)
     if len(form.subgraphs) == 1 and not form.kernels:
         parts = {next(iter(form.subgraphs)): PartTimes(best.seconds, GENERATOR, best.default_s)}
     return PlacementTimes(best.seconds, best.default_s, parts)

@@ -14,7 +14,6 @@ from fusion.report.profile import time_calls
 from placement.cover.problem import CoverGraph
 
 _SECONDS = 1.0
-_UNKNOWN = -1
 
 
 def kernel_costs(graph: CoverGraph, form: Specialization) -> list[KernelCost]:
@@ -25,17 +24,23 @@ def kernel_costs(graph: CoverGraph, form: Specialization) -> list[KernelCost]:
     Raises:
         Declined: Which call is which is not known.
     """
-    times, operators = _times_of(form), form.graph().operators
+    times, calls = _times_of(form), calls_of(graph, form)
+    groups = [KernelCost(operators, times[call]) for call, operators in calls.items() if call in times]
+    rest = set(graph.operators).difference(*(group.operators for group in groups))
+    return [*groups, *(KernelCost(frozenset({operator}), 0.0) for operator in sorted(rest))]
+
+
+def calls_of(graph: CoverGraph, form: Specialization) -> dict[int, frozenset[int]]:
+    """Return the operators of `graph` that each call of `form` computes, by the position of the call, as far as they
+    are known; one that several calls compute a part of is in the last."""
+    operators = form.graph().operators
     calls = {each.name: max(each.calls) for each in operators if each.how == MAPPED and each.calls}
-    groups: dict[int, set[int]] = {}
-    rest = []
+    found: dict[int, set[int]] = {}
     for operator in graph.operators:
-        call = calls.get(graph.names[operator], _UNKNOWN)
-        if call in times:
-            groups.setdefault(call, set()).add(operator)
-        else:
-            rest.append(KernelCost(frozenset({operator}), 0.0))
-    return [*(KernelCost(frozenset(group), times[call]) for call, group in groups.items()), *rest]
+        call = calls.get(graph.names[operator])
+        if call is not None:
+            found.setdefault(call, set()).add(operator)
+    return {call: frozenset(group) for call, group in found.items()}
 
 
 def _times_of(form: Specialization) -> Mapping[int, float]:

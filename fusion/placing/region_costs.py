@@ -19,7 +19,7 @@ from fusion.errors import FusionError
 from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
-from fusion.options import FAST
+from fusion.options import FAST, GENERATOR
 from fusion.passes.regions import LibraryOffer, RegionGraph
 from fusion.passes.regions.write import write_region
 from fusion.placing.experiment import ModuleExperiment
@@ -149,10 +149,18 @@ class MeasuredCosts:
 
 def region_task(function: relax.Function, name: str, ctx: Context, knowledge: Knowledge) -> TuningTask:
     """Return the question whether a region is faster on the library of this `name` than on our kernels."""
+    return _task(function, f"{name} {ctx.graph_libraries[name].version}", ctx, knowledge)
+
+
+def kernels_task(function: relax.Function, ctx: Context, knowledge: Knowledge) -> TuningTask:
+    """Return the question what our kernel for a region takes in a network."""
+    return _task(function, GENERATOR, ctx, knowledge)
+
+
+def _task(function: relax.Function, family: str, ctx: Context, knowledge: Knowledge) -> TuningTask:
     text = f"{ctx.precision}\n{function.script(show_meta=False)}"  # without the values of weights
-    library = f"{name} {ctx.graph_libraries[name].version}"
     tensors = tuple((spec.dtype, spec.extents) for spec in _specs("p", [param.ty for param in function.params]))
-    return TuningTask(PLACEMENT, library, hashlib.sha256(text.encode()).hexdigest(), tensors, knowledge.environment)
+    return TuningTask(PLACEMENT, family, hashlib.sha256(text.encode()).hexdigest(), tensors, knowledge.environment)
 
 
 def _model_of(function: relax.Function) -> ImportedModel:

@@ -29,6 +29,7 @@ _SUMMARY_WIDTH = 80
 _NAMED_NODES = 4
 """Nodes on ONNX Runtime for one reason that are named."""
 
+_OF_ALL_CALLS = "ms: of all these calls; runner-up: the fastest other backend of those that were measured for them"
 _UNITS = "all of one call; MB: read and written, saves MB: no longer, thanks to fusion; est.: without measuring"
 
 
@@ -152,23 +153,29 @@ def _explain_fallbacks(nodes: Sequence[FallbackNode]) -> list[str]:
 
 
 def _explain_placement(placement: ModelPlacement) -> list[str]:
-    """Return where the model runs: a line, and where libraries run parts a table of these and of ours together."""
+    """Return where the model runs: a line, and a table of what libraries run, and of what else was measured."""
     lines = ["", f"placement: {placement}"]
-    others = [part for part in placement.parts if part.backend != GENERATOR]
-    if not others:
+    alike: dict[tuple[str, str], list[PlacedPart]] = {}
+    for part in placement.parts:
+        if part.backend != GENERATOR or part.seconds is not None:
+            alike.setdefault((part.backend, part.call), []).append(part)
+    if not alike:
         return lines
-    header = ("backend", "operators", "ms", "runner-up", "its ms", "what")
-    return [*lines, format_table(header, [_part_row(part) for part in others])]
+    header = ("backend", "calls", "operators", "ms", "runner-up", "its ms", "what")
+    return [*lines, format_table(header, [_part_row(parts) for parts in alike.values()]), _OF_ALL_CALLS]
 
 
-def _part_row(part: PlacedPart) -> tuple[str, ...]:
-    kinds = ", ".join(f"{count} {op}" for op, count in Counter(part.operators).most_common(4))
-    took, other = _milliseconds(part.seconds), _milliseconds(part.runner_up_seconds)
-    return (part.backend, str(len(part.operators)), took, part.runner_up or "", other, kinds)
+def _part_row(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
+    """Return the row of calls that are one kernel, or one part on a library."""
+    first, calls = parts[0], len(parts)
+    operators = [operator for part in parts for operator in part.operators]
+    kinds = ", ".join(f"{count} {op}" for op, count in Counter(operators).most_common(4))
+    took, other = (_milliseconds(each, calls) for each in (first.seconds, first.runner_up_seconds))
+    return (first.backend, str(calls), str(len(operators)), took, first.runner_up or "", other, kinds)
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "not measured" if seconds is None else f"{seconds * 1e3:.3f}"
+def _milliseconds(seconds: float | None, calls: int) -> str:
+    return "not measured" if seconds is None else f"{calls * seconds * 1e3:.3f}"
 
 
 def _explain_host(graph: ModelGraph) -> list[str]:

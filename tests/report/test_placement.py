@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import helper
 
@@ -17,7 +18,7 @@ from fusion.module.settings import Settings
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.report.explain import as_dict
 from fusion.report.placement import placement_in
-from tests.module.small_models import mlp, model
+from tests.module.small_models import FLOAT, mlp, model
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,18 @@ def test_a_saved_module_keeps_it(placed: CompiledModule, tmp_path: Path) -> None
     assert "(1.000 ms); a run takes 1.500 ms, all on cpu 4.000 ms" in loaded.explain()
     assert "3.000" in loaded.explain()
     assert as_dict(loaded)["forms"][0]["placement"]["parts"][0]["backend"] == "onnxruntime"
+
+
+def test_what_was_measured_of_kernels_is_told_of_all_calls_of_each() -> None:
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["a"]), helper.make_node("CumSum", ["a", "axis"], ["y"])]
+    proto = model(nodes, [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])], {"axis": np.array(1)})
+    module = fusion.compile(proto, threads=1, cache=False)
+    (form,) = module.specializations
+    (name,) = form.kernels
+    measured = replace(form, times=PlacementTimes(0.003, 0.003, {name: PartTimes(0.001, "openvino", 0.0015)}))
+    report = CompiledModule(form.inputs, form.outputs, module.settings, fixed=measured).explain()
+    (row,) = (line for line in report.splitlines() if line.startswith("cpu "))
+    assert row.split() == ["cpu", "2", "2", "2.000", "openvino", "3.000", "2", "cumsum"]
 
 
 def test_one_line_says_where_it_runs(

@@ -1,0 +1,94 @@
+"""What was measured of the parts of a model, from the records of a database: for whoever reports a placement."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from backends.subgraphs import subgraph_key
+from fusion.context import Context
+from fusion.module.specialization import Specialization
+from fusion.options import GENERATOR
+from fusion.passes.regions import LibraryOffer, RegionGraph
+from fusion.passes.regions.write import write_region
+from fusion.placement_times import PartTimes
+from fusion.placing.kernel_costs import calls_of
+from fusion.placing.records import REGIONS
+from fusion.placing.region_costs import kernels_task, region_task
+from fusion.placing.search import KernelCost
+from placement.cover.problem import HOST
+from placement.cover.regions import PlacedSubgraph
+from tuning.known import Knowledge
+from tuning.record import Record
+from tuning.task import TuningTask
+
+
+def kernel_records(
+    found: RegionGraph, kernels: Iterable[KernelCost], ctx: Context, knowledge: Knowledge
+) -> list[Record]:
+    """Return what our `kernels` take in the network as records, one of all that compute the same."""
+    took: dict[str, list[float]] = {}
+    tasks: dict[str, TuningTask] = {}
+    for kernel in kernels:
+        if kernel.seconds and not any(map(found.why_not_any, kernel.operators)):
+            task = kernels_task(write_region(found, kernel.operators).function, ctx, knowledge)
+            tasks[task.key] = task
+            took.setdefault(task.key, []).append(kernel.seconds)
+    means = {key: statistics.mean(seconds) for key, seconds in took.items()}
+    now = time.time()
+    return [
+        Record(
+            task=tasks[key], point=REGIONS, seconds=seconds, spread=0.0, runs=len(took[key]), default_s=seconds,
+            wins=False, measured_at=now,
+        )
+        for key, seconds in means.items()
+    ]  # fmt: skip
+
+
+def times_of_kernels(
+    found: RegionGraph, form: Specialization, ctx: Context, knowledge: Knowledge
+) -> dict[str, PartTimes]:
+    """Return what each kernel of `form` takes in the network, by name, and the library that would be fastest of those
+    that were asked for just its operators, with what the search takes it to need there."""
+    calls = form.graph().calls
+    asked: dict[str, tuple[TuningTask, dict[str, TuningTask]]] = {}
+    for place, operators in calls_of(found.graph, form).items():
+        name = calls[place].op
+        if calls[place].kind == "kernel" and name not in asked and not any(map(found.why_not_any, operators)):
+            function = write_region(found, operators).function
+            there = {each: region_task(function, each, ctx, knowledge) for each in ctx.graph_libraries}
+            asked[name] = kernels_task(function, ctx, knowledge), there
+    every = (task for ours, there in asked.values() for task in (ours, *there.values()))
+    known = {record.task.key: record for record in knowledge.records(every) if record.runs}
+    times: dict[str, PartTimes] = {}
+    for name, (ours, there) in asked.items():
+        ratios = {each: known[task.key].ratio for each, task in there.items() if task.key in known}
+        if ours.key in known:
+            times[name] = _beside(known[ours.key].seconds, ratios)
+    return times
+
+
+def _beside(ours: float, ratios: Mapping[str, float]) -> PartTimes:
+    if not ratios:
+        return PartTimes(ours)
+    best = min(ratios, key=ratios.__getitem__)
+    return PartTimes(ours, best, ours * ratios[best])
+
+
+def times_of_regions(
+    groups: Sequence[PlacedSubgraph], offers: Mapping[int, LibraryOffer], ctx: Context, knowledge: Knowledge
+) -> dict[str, PartTimes]:
+    """Return what each region of a placement takes alone, by the key of its call, where that was measured, and what our
+    kernels take for it."""
+    found: dict[str, PartTimes] = {}
+    for group in groups:
+        if group.backend == HOST:
+            continue
+        name = [*ctx.graph_libraries][group.backend - 1]
+        function = offers[group.backend].function(group.operators).function
+        records = knowledge.records([region_task(function, name, ctx, knowledge)])
+        if records and records[0].runs:
+            key = subgraph_key(name, ctx.graph_libraries[name].export(function), ctx.threads)
+            found[key] = PartTimes(records[0].seconds, GENERATOR, records[0].default_s)
+    return found
