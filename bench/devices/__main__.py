@@ -13,6 +13,7 @@ from bench.devices.measure import PlanResult, measure
 from bench.devices.networks import NETWORKS
 from fusion.errors import FusionError
 from placement.devices_file import read_devices
+from placement.problem import OBJECTIVES
 
 SERVER = Path(__file__).with_name("server.toml")
 
@@ -38,7 +39,7 @@ def _results(options: argparse.Namespace) -> list[PlanResult]:
     topology, results = read_devices(options.devices), list[PlanResult]()
     for batch in options.batches:
         for name in options.networks:
-            for result in measure(name, batch, topology, options.exact):
+            for result in measure(name, batch, topology, options.exact, options.objectives):
                 results.append(result)
                 print(report.line(result), file=sys.stderr, flush=True)
     return results
@@ -48,8 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.devices", description=__doc__)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS), metavar="NETWORK")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32], metavar="N")
+    parser.add_argument("--objectives", nargs="+", default=list(OBJECTIVES), choices=OBJECTIVES)
     parser.add_argument("--devices", type=Path, default=SERVER, metavar="FILE.toml")
-    parser.add_argument("--exact", type=float, default=0.0, metavar="S", help="seconds for the exact plan of each")
+    parser.add_argument("--exact", type=float, default=0.0, metavar="S", help="seconds by the clock for HiGHS, a plan")
     parser.add_argument("--instances", type=int, default=0, metavar="N", help="compare so many with trying all plans")
     parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
     return parser

@@ -14,15 +14,17 @@ from placement.problem import OBJECTIVES
 
 _HEADER = (
     "network", "batch", "operators", *(method.name for method in BASELINES), "placed", "its bound", "gap", "plan", "by",
-    "bound", "gap", "x baseline, placed", "x baseline", "x fastest", "at most x", "planning s", "more s", "exact",
-    "exact s",
+    "bound", "gap", "x baseline, placed", "x baseline", "x fastest", "at most x", "planning s", "more s", "HiGHS",
+    "its bound", "placed, above it", "solved", "HiGHS s", "x planning",
 )  # fmt: skip
 
 
 def line(result: PlanResult) -> str:
     """Return one result in a line."""
     ratios = ", ".join(f"{ratio(result):.2f}" for ratio in _RATIOS)
-    exact = "" if result.exact is None else f"; HiGHS: {_us(result.exact)} us in {result.solving:.1f} s"
+    us, bound, above, solved, seconds, times = _exact(result)
+    state = "solved" if solved == "yes" else f"ended, its bound {bound}"
+    exact = f"; HiGHS: {us} us ({state}; placed is {above} above) in {seconds} s, {times}x planning" if us else ""
     return (
         f"{result.network} x {result.batch}, {result.objective}: {_us(result.plan)} us by {result.method}"
         f" (ratios: {ratios}; CPU s: {result.planning:.1f}, {result.more:.1f}{exact})"
@@ -64,8 +66,21 @@ def _row(result: PlanResult) -> markdown.Row:
         *(f"{ratio(result):.2f}" for ratio in _RATIOS),
         f"{result.planning:.1f}",
         f"{result.more:.1f}",
+        *_exact(result),
+    )
+
+
+def _exact(result: PlanResult) -> tuple[str, ...]:
+    """Return the cells of HiGHS, which are empty where it found nothing or was not asked."""
+    if result.exact is None:
+        return ("",) * 6
+    return (
         _us(result.exact),
-        f"{result.solving:.1f}" if result.exact is not None else "",
+        _us(result.proven),
+        _gap(result.placed, result.exact),
+        "yes" if result.is_solved else "no",
+        f"{result.solving:.1f}",
+        f"{result.solving / result.planning:.0f}",
     )
 
 

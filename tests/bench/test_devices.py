@@ -48,6 +48,17 @@ def test_measured_and_reported() -> None:
     text = report.text(results)
     assert "## Latency" in text
     assert "## Throughput" in text
+    assert all(result.is_solved for result in results)
+    header, _, row, _ = text.splitlines()[-4:]
+    told = dict(zip(header.split("|"), row.split("|"), strict=True))
+    assert told[" solved "].strip() == "yes"
+
+
+def test_one_objective() -> None:
+    (result,) = measure("vgg16", 1, read_devices(SERVER), 0.0, ["throughput"])
+    assert result.objective == "throughput"
+    assert not result.is_solved
+    assert "HiGHS" not in report.line(result)
 
 
 def test_large_graphs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +82,7 @@ def test_means_are_geometric() -> None:
     results = [
         PlanResult(
             "net", 1, 3, "latency", found, placed=2 * plan, placed_bound=1.0, plan=plan, method="HEFT", bound=1.0,
-            planning=1.0, more=1.0, exact=None, solving=0.0,
+            planning=1.0, more=1.0, exact=None, proven=0.0, solving=0.0,
         )
         for plan in (1.0, 4.0)
     ]
