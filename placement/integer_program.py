@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,10 +39,12 @@ class IntegerProgram:
     Attributes:
         seconds: After which the solver ends with the best it has.
         gap: Part of the optimum by which a solution that is called proven may be above the bound.
+        by_cpu: Whether `seconds` are the CPU time of the process, whatever else the machine does, not those of the clock.
     """
 
     seconds: float
     gap: float = 1e-6
+    by_cpu: bool = False
     _costs: list[float] = field(default_factory=list, init=False)
     _lower: list[float] = field(default_factory=list, init=False)
     _upper: list[float] = field(default_factory=list, init=False)
@@ -92,7 +95,10 @@ class IntegerProgram:
         solver.setOptionValue("output_flag", False)
         # The machine may have other things to do, and one thread is the same again and again.
         solver.setOptionValue("threads", 1)
-        solver.setOptionValue("time_limit", float(self.seconds))
+        if self.by_cpu:
+            _end_at(solver, time.process_time() + self.seconds)
+        else:
+            solver.setOptionValue("time_limit", float(self.seconds))
         solver.setOptionValue("mip_rel_gap", float(self.gap))
         solver.passModel(self._model(highspy))
         if start:
@@ -116,6 +122,15 @@ class IntegerProgram:
         matrix.index_ = np.array([column for terms, _, _ in self._rows for column in terms], dtype=np.int32)
         matrix.value_ = np.array([value for terms, _, _ in self._rows for value in terms.values()], dtype=float)
         return model
+
+
+def _end_at(solver: Any, cpu_s: float) -> None:
+    """End the solver when the process has taken so much CPU time."""
+    def look(event: Any) -> None:
+        event.interrupt(time.process_time() >= cpu_s)
+
+    solver.cbMipInterrupt += look
+    solver.cbSimplexInterrupt += look
 
 
 def _solution(solver: Any, highspy: Any) -> ProgramSolution:

@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32], metavar="N")
     parser.add_argument("--objectives", nargs="+", default=list(OBJECTIVES), choices=OBJECTIVES)
     parser.add_argument("--devices", type=Path, default=SERVER, metavar="FILE.toml")
-    parser.add_argument("--exact", type=float, default=0.0, metavar="S", help="seconds by the clock for HiGHS, a plan")
+    parser.add_argument("--exact", type=float, default=0.0, metavar="S", help="CPU seconds for HiGHS, a plan")
     parser.add_argument("--instances", type=int, default=0, metavar="N", help="compare so many with trying all plans")
     parser.add_argument("--out", type=Path, default=Path("build") / "bench", help="folder of the report")
     return parser

@@ -30,12 +30,14 @@ class ExactProgram:
     Attributes:
         known: A plan to begin with; it decides how large the program's numbers are.
         seconds: After which the best plan so far is taken.
+        by_cpu: Whether those are CPU time of the process; of a graph in segments they are not.
         by_segments: Whether to take the graph apart where that can be done.
     """
 
     known: DevicePlan | None = None
     seconds: float = 600.0
     by_segments: bool = True
+    by_cpu: bool = False
     name: str = "exact"
 
     def find(self, problem: PlacementProblem, objective: str) -> FoundPlan:
@@ -59,7 +61,7 @@ class ExactProgram:
     def _latency(self, problem: PlacementProblem, unit: float) -> FoundPlan:
         scaled = problem.in_units(unit)
         nothing = FixedPart({}, {}, (0.0,) * len(problem.devices), problem.room)
-        program = LatencyProgram(scaled, problem.tasks, nothing, UNITS * _SLACK, self.seconds)
+        program = LatencyProgram(scaled, problem.tasks, nothing, UNITS * _SLACK, self.seconds, by_cpu=self.by_cpu)
         known = {} if self.known is None else dict(enumerate(self.known.placement))
         starts = {task: self.known.starts[task] / unit for task in known} if self.known else {}
         solution = program.solve(known, starts)
@@ -72,7 +74,8 @@ class ExactProgram:
 
     def _throughput(self, problem: PlacementProblem, unit: float) -> FoundPlan:
         scaled = problem.in_units(unit)
-        program = ThroughputProgram(scaled, UNITS * _SLACK, lower_bound(scaled, THROUGHPUT), self.seconds)
+        least = lower_bound(scaled, THROUGHPUT)
+        program = ThroughputProgram(scaled, UNITS * _SLACK, least, self.seconds, by_cpu=self.by_cpu)
         solution = program.solve(self.known.placement if self.known else ())
         if solution.values is None:
             raise Declined("HiGHS found no plan in time")

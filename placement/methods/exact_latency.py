@@ -48,7 +48,7 @@ class LatencyProgram:
     Attributes:
         tasks: Those that are placed, in the order of the graph.
         horizon: Seconds that the answer is known not to take more than.
-        seconds: For the solver.
+        seconds, by_cpu: For the solver, as `IntegerProgram` has them.
     """
 
     problem: PlacementProblem
@@ -57,6 +57,7 @@ class LatencyProgram:
     horizon: float
     seconds: float
     gap: float = 1e-6
+    by_cpu: bool = False
     _program: IntegerProgram = field(init=False)
     _end: int = field(init=False)
     _on: dict[tuple[int, int], int] = field(default_factory=dict, init=False)
@@ -64,7 +65,7 @@ class LatencyProgram:
     _orders: list[tuple[int, int, int]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self._program = IntegerProgram(self.seconds, self.gap)
+        self._program = IntegerProgram(self.seconds, self.gap, self.by_cpu)
         self._end = self._program.variable(0.0, self.horizon, cost=1.0)
         self._tails, self._heads = tails(self.problem), heads(self.problem)
         for task in self.tasks:

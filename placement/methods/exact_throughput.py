@@ -30,7 +30,7 @@ class ThroughputProgram:
     Attributes:
         horizon: A period that is known to be possible.
         least: A period that is known not to be possible to be below.
-        seconds: For the solver.
+        seconds, by_cpu: For the solver, as `IntegerProgram` has them.
         prices: Of a second of each device and link. With them the program is not that of the least period, but of the
             placement whose loads cost the least.
         fixed: Devices of tasks that stay where they are.
@@ -41,6 +41,7 @@ class ThroughputProgram:
     least: float
     seconds: float
     gap: float = 1e-6
+    by_cpu: bool = False
     prices: Mapping[Resource, float] | None = None
     fixed: Mapping[int, int] = field(default_factory=dict)
     _program: IntegerProgram = field(init=False)
@@ -49,7 +50,7 @@ class ThroughputProgram:
     _sent: dict[tuple[int, int, int], int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._program = IntegerProgram(self.seconds, self.gap)
+        self._program = IntegerProgram(self.seconds, self.gap, self.by_cpu)
         self._period = self._program.variable(self.least, self.horizon, cost=float(self.prices is None))
         for task in self.problem.tasks:
             self._on.append([
