@@ -39,7 +39,7 @@ class IntegerProgram:
     Attributes:
         seconds: After which the solver ends with the best it has.
         gap: Part of the optimum by which a solution that is called proven may be above the bound.
-        by_cpu: Whether `seconds` are the CPU time of the process, whatever else the machine does, not those of the clock.
+        by_cpu: Whether `seconds` are CPU time of the process, whatever else the machine does, and not of the clock.
     """
 
     seconds: float

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import tvm
 
+from fusion.client_watch import watch_code
 from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
 from fusion.report.profile import timed
@@ -67,6 +68,8 @@ class RpcSession:
         self.device = self._session.cpu(0)
         try:
             self._check_cpu()
+            if code := watch_code():
+                self.call(lambda: self.load(code)["fusion_watch"](), patience_s=SETUP_S, frees=True)
             self.link = self.call(self._measure_link, patience_s=SETUP_S, frees=True)
         except BaseException:
             self.close("it is of no use")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -30,7 +31,7 @@ class ExactProgram:
     Attributes:
         known: A plan to begin with; it decides how large the program's numbers are.
         seconds: After which the best plan so far is taken.
-        by_cpu: Whether those are CPU time of the process; of a graph in segments they are not.
+        by_cpu: Whether those are CPU time of the process.
         by_segments: Whether to take the graph apart where that can be done.
     """
 
@@ -56,7 +57,8 @@ class ExactProgram:
         segments = segments_of(problem) if self.by_segments and sum(problem.memory) <= min(problem.room) else []
         if len(segments) < 2:
             return self._latency(problem, unit)
-        return SegmentPrograms(problem, segments, self.known, self.seconds, _solve_part).find()
+        clock = time.process_time if self.by_cpu else time.monotonic
+        return SegmentPrograms(problem, segments, self.known, self.seconds, self._solve_part, clock).find()
 
     def _latency(self, problem: PlacementProblem, unit: float) -> FoundPlan:
         scaled = problem.in_units(unit)
@@ -81,9 +83,8 @@ class ExactProgram:
             raise Declined("HiGHS found no plan in time")
         return FoundPlan(schedule_stream(problem, program.read(solution.values)), solution.bound * unit)
 
-
-def _solve_part(problem: PlacementProblem, known: DevicePlan, seconds: float) -> FoundPlan:
-    return ExactProgram(known, seconds, by_segments=False).find(problem, LATENCY)
+    def _solve_part(self, problem: PlacementProblem, known: DevicePlan, seconds: float) -> FoundPlan:
+        return ExactProgram(known, seconds, by_segments=False, by_cpu=self.by_cpu).find(problem, LATENCY)
 
 
 def _longest(problem: PlacementProblem) -> float:

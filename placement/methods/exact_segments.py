@@ -35,7 +35,7 @@ class SegmentPrograms:
 
     Attributes:
         known: A plan of the whole, or nothing.
-        seconds: For all programs.
+        seconds: For all programs, by the clock or of CPU time as `clock` has it.
     """
 
     problem: PlacementProblem
@@ -43,6 +43,7 @@ class SegmentPrograms:
     known: DevicePlan | None
     seconds: float
     solve: Solve
+    clock: Callable[[], float] = time.monotonic
     _lowest: list[np.ndarray] = field(default_factory=list, init=False)
     _found: dict[tuple[int, int, int], FoundPlan] = field(default_factory=dict, init=False)
 
@@ -71,13 +72,13 @@ class SegmentPrograms:
         return FoundPlan(min(plans, key=lambda plan: plan.latency), bound)
 
     def _solve_all(self, wanted: Sequence[tuple[int, int, int]]) -> None:
-        ends = time.monotonic() + self.seconds
+        ends = self.clock() + self.seconds
         for done, (at, k, end) in enumerate(wanted):
             part = self._part(at, k, end)
             methods = (Heft(), Heft(lookahead=True), Greedy())
             known = min((each.find(part, LATENCY).plan for each in methods), key=lambda plan: plan.latency)
             known = LocalSearch(known, visits=_VISITS).find(part, LATENCY).plan
-            left = (ends - time.monotonic()) / (len(wanted) - done)
+            left = (ends - self.clock()) / (len(wanted) - done)
             found = FoundPlan(known)
             if known.latency > self._lowest[at][k, end] * (1 + 1e-9):
                 with contextlib.suppress(Declined):
