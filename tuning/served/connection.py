@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fusion.client_watch import watch_code
 from fusion.rpc_connection import NoConnectionError, limit_waits, open_session, why_lost
 from fusion.runtime import Module, tvm_ffi
 from tuning.messages import ServerLostError
@@ -82,6 +83,9 @@ class ServerConnection:
         except (NoConnectionError, OSError) as error:
             raise ServerLostError(str(error)) from error
         found = ServerConnection(match, *made)
+        if code := watch_code():
+            found.send("watch.so", code)
+            found.call(lambda: found._load("watch.so").get_function("fusion_watch")())
         found.send("measure.so", agent.read_bytes())
         found._agent = found.call(lambda: found._load("measure.so"))
         return found
