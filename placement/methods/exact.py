@@ -58,7 +58,9 @@ class ExactProgram:
         if len(segments) < 2:
             return self._latency(problem, unit)
         clock = time.process_time if self.by_cpu else time.monotonic
-        return SegmentPrograms(problem, segments, self.known, self.seconds, self._solve_part, clock).find()
+        return SegmentPrograms(
+            problem, segments, self.known, seconds=self.seconds, solve=self._solve_part, clock=clock
+        ).find()
 
     def _latency(self, problem: PlacementProblem, unit: float) -> FoundPlan:
         scaled = problem.in_units(unit)
