@@ -18,6 +18,7 @@ import pytest
 
 import fusion
 from bench.devices.rpc_servers import KEY, RpcServerProcess, free_port, server, wait_for
+from fusion.client_watch import watch_code
 from fusion.device_module import DeviceModule
 from fusion.devices import rpc_session
 from fusion.devices.targets import parse_devices
@@ -150,6 +151,32 @@ def test_what_frees_tells_a_server_that_stopped_from_this_process_that_did() -> 
         made.signal(signal.SIGSTOP)
         with pytest.raises(DeviceLostError, match="did not answer in"):
             session.call(there.clear, frees=True)
+
+
+_COPYING = """
+import sys
+from fusion.devices.rpc_session import RpcSession
+from fusion.devices.targets import parse_devices
+session = RpcSession(*parse_devices(sys.argv[1:]))
+there = session.empty((1 << 25,), "uint8")
+session.call(there.numpy)
+print("copies", flush=True)
+while True:
+    session.call(there.numpy)
+"""
+
+
+@pytest.mark.skipif(not watch_code(), reason="the library that servers are sent was not compiled")
+def test_a_client_that_is_killed_in_a_call_leaves_the_server_to_others() -> None:
+    """TVM's server ended for good, as it could not send what the client had asked for."""
+    with server(without_torch.environment()) as made:
+        with subprocess.Popen([sys.executable, "-c", _COPYING, made.target], stdout=subprocess.PIPE) as client:
+            assert client.stdout is not None
+            assert client.stdout.readline() == b"copies\n"
+            time.sleep(0.1)
+            client.kill()
+        module = fusion.compile(small_models.mlp(), target=[made.target])
+        np.testing.assert_allclose(module(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
 
 
 def test_a_server_behind_a_slow_link(board: RpcServerProcess) -> None:
