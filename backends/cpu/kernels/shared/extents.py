@@ -75,8 +75,8 @@ class Extents:
     @property
     def waits_for_rows(self) -> bool:
         """Whether a core that has its rows from beyond L2 waits for them for a part of its time worth mending: of few
-        channels, which make little of each row. Rows of a matmul only, which lie behind one another."""
-        if self.taps or self.width > 1 or self.groups > 1 or self.outer > 1:
+        channels, which make little of each row. Rows of matmuls only, which lie behind one another."""
+        if self.taps or self.width > 1 or self.groups > 1:
             return False
         computed = self.height * self.vectors * self.steps / self.per_cycle
         return self.input_bytes / MEMORY_BYTES_PER_CYCLE > FETCHED_SHARE * computed

@@ -73,7 +73,7 @@ class OpenProducts:
     ) -> OpenProducts:  # fmt: skip
         """Return the products, which use the same scratch one after the other; `scratch` is as in `PanelProduct.of`,
         and `load_rows` is None where the rows are those of a tensor."""
-        waits = load_rows is None and any(work.extents.waits_for_rows for work in works)
+        waits = load_rows is None and any(work.extents.outer == 1 and work.extents.waits_for_rows for work in works)
         load_rows = load_rows or works[0].load_rows
         if scratch is None:
             scratch = PanelProduct.scratch(nest, panels, works[0].extents.lanes)

@@ -29,6 +29,14 @@ def test_rows_of_few_channels_are_fetched(rows: int, channels: int, fetched: boo
     assert fetches_from(kernel.made.func, kernel.made.func.params[0]) == fetched
 
 
+@pytest.mark.parametrize(("channels", "fetched"), [(FEW, True), (MANY, False)])
+def test_rows_of_each_product_of_a_batch_are_fetched(channels: int, fetched: bool) -> None:
+    operands = [normal((3, ROWS, DEPTH), 0), normal((3, DEPTH, channels), 1)]
+    ran = run(lambda b, x, y: op.matmul(x, y), operands, "llvm", 1)
+    (kernel,) = ran.kernels.values()
+    assert fetches_from(kernel.made.func, kernel.made.func.params[0]) == fetched
+
+
 def test_rows_that_the_kernel_makes_are_not_fetched() -> None:
     """They lie in scratch, which L2 holds."""
     weight, scale = normal((DEPTH, FEW), 1), normal((DEPTH,), 2)
