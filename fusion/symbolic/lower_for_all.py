@@ -238,7 +238,10 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit, found.dims)
         mod = joined.module()
-    seen = [Imports(told, found.dims, near=found.near, bounds=found.bounds) for told in importer.stages(found, ctx)]
+    seen = [
+        Imports(told, found.dims, near=found.near, beside=found.beside, bounds=found.bounds)
+        for told in importer.stages(found, ctx)
+    ]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     mod = with_constants(mod, weights)
     work = OpenWork(join_works([probe.mod for probe in probes], fit), found.near[0])

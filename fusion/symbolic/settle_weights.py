@@ -43,12 +43,14 @@ class Imports:
     Attributes:
         dims: Its dimensions, with the sizes that follow from those of the inputs.
         near: The sizes at which passes saw it.
+        beside: Those of all others where imports told the bounds of one.
         bounds: The sizes of each symbol of the inputs.
     """
 
     constants: Constants
     dims: OpenDims
     near: Sequence[Sizes]
+    beside: Sizes
     bounds: Mapping[str, range]
 
     def told(self, rivals: Sequence[OpenWeight]) -> Iterator[OpenWeight | None]:
@@ -79,20 +81,20 @@ class Imports:
 
     def _others(self, weight: OpenWeight) -> Iterator[list[Sizes]]:
         """Yield choices of sizes of the inputs, of which the first that the model has tells what `weight` is there: one
-        symbol that it depends on is as large as can be, and the others are the same as near by, as in imports that told
-        the bounds, or as small as can be; then one is small beside a large one, or alone; then all are small."""
-        near = {name: self.near[0][name] for name in self.bounds}
+        symbol that it depends on is as large as can be, and the others are the same as in imports that told the bounds,
+        or as small as can be; then one is small beside a large one, or alone; then all are small."""
+        beside = {name: self.beside[name] for name in self.bounds}
         symbols = self._symbols(weight)
         smallest = {symbol: self.bounds[symbol][0] for symbol in symbols}
         largest = {symbol: self.bounds[symbol][-1] for symbol in symbols}
         for symbol in symbols:
             large = {symbol: largest[symbol]}
-            yield [{**near, **large}, {**near, **smallest, **large}]
+            yield [{**beside, **large}, {**beside, **smallest, **large}]
         if len(symbols) > 1:
             for symbol, other in zip(symbols, (*symbols[1:], symbols[0]), strict=True):
                 small = {symbol: smallest[symbol]}
-                yield [{**near, other: largest[other], **small}, {**near, **small}]
-            yield [{**near, **smallest}]
+                yield [{**beside, other: largest[other], **small}, {**beside, **small}]
+            yield [{**beside, **smallest}]
 
     def _symbols(self, weight: OpenWeight) -> list[str]:
         """Return which symbols of the inputs `weight` depends on."""

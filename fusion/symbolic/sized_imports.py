@@ -55,6 +55,8 @@ class FoundModel:
         near: All sizes at which passes are to see it.
         graph: Its operators.
         constants: Those of the imports.
+        beside: The sizes of all others where imports show one as another one: as small as can be where it is the same
+            model there, as constants are looked at there too, or those near by.
         bounds: The sizes of each symbol of the inputs.
         together: Those of them that it is the same for whatever the others are, where it is another one if all are as
             large as can be: a table ends at a sum of two; else empty.
@@ -65,13 +67,14 @@ class FoundModel:
     near: tuple[Sizes, Sizes]
     graph: OpenOutline
     constants: ImportedConstants
+    beside: Sizes
     bounds: Mapping[str, range] = field(default_factory=dict)
     together: Mapping[str, range] = field(default_factory=dict)
     reason: str = ""
 
     def with_size(self, symbol: str, size: int) -> Sizes:
-        """Return sizes at which that of `symbol` alone is another one than the smaller one that passes see."""
-        return self.dims.all_sizes({**self.near[0], symbol: size})
+        """Return sizes at which that of `symbol` is another one than `beside`."""
+        return self.dims.all_sizes({**self.beside, symbol: size})
 
 
 @dataclass
@@ -336,7 +339,7 @@ class SizedImports:
                 division.
         """
         constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
-        found = FoundModel(dims, near, graph, constants)
+        found = FoundModel(dims, near, graph, constants, beside=near[0])
         smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
         corner = dims.all_sizes(smallest)
         if not (dims.derived or self.is_same(corner, graph)):
@@ -347,6 +350,8 @@ class SizedImports:
         self.begin(found)
         if not (self.is_same(corner, graph) and constants.can_be(self.read(corner), corner)):
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
+        elif not dims.derived:  # what is added up ends elsewhere there
+            found = replace(found, beside=smallest)
         largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}
         bounds = {name: range(smallest[name], largest[name] + 1, dims.taken(name).step) for name in dims.symbols}
         limited = dims.limited(bounds)

@@ -32,12 +32,12 @@ def _mask(sizes: Sizes) -> np.ndarray:
     return np.ones((sizes["b"], 1, sizes["l"]), np.float32)
 
 
-def _settled(constants: Constants, rivals: Sequence[OpenWeight] = ()) -> OpenWeight:
+def _settled(constants: Constants, rivals: Sequence[OpenWeight] = (), beside: Sizes = NEAR[0]) -> OpenWeight:
     dims = OpenDims(("x",), (("b", "l"),))
-    return settle(rivals or _rivals(), [Imports(constants, dims, near=NEAR, bounds=BOUNDS)])
+    return settle(rivals or _rivals(), [Imports(constants, dims, near=NEAR, beside=beside, bounds=BOUNDS)])
 
 
-def _asked(missing: Sequence[Mapping[str, int]] = ()) -> list[Mapping[str, int]]:
+def _asked(missing: Sequence[Mapping[str, int]] = (), beside: Sizes = NEAR[0]) -> list[Mapping[str, int]]:
     """Return the sizes that a constant is asked for beside `NEAR`; the model is another one at those that are
     `missing`."""
     asked: list[Mapping[str, int]] = []
@@ -46,13 +46,20 @@ def _asked(missing: Sequence[Mapping[str, int]] = ()) -> list[Mapping[str, int]]
         asked.append(dict(sizes))
         return None if sizes in missing else [_mask(sizes)]
 
-    _settled(constants)
+    _settled(constants, beside=beside)
     return [sizes for sizes in asked if sizes not in NEAR]
 
 
 def test_those_that_told_the_bounds_and_the_corners_are_enough() -> None:
     large = [{"b": 4096, "l": 31}, {"b": 2, "l": 512}]
     assert _asked() == [*large, {"b": 1, "l": 512}, {"b": 4096, "l": 1}, {"b": 1, "l": 1}]
+
+
+def test_no_others_are_asked_for_where_those_that_told_the_bounds_were_as_small_as_can_be() -> None:
+    asked = _asked(beside={"b": 1, "l": 1})
+    assert [sizes for place, sizes in enumerate(asked) if sizes not in asked[:place]] == [
+        {"b": 4096, "l": 1}, {"b": 1, "l": 512}, {"b": 1, "l": 1}
+    ]  # fmt: skip
 
 
 def test_where_the_model_is_another_one_smaller_others_tell() -> None:
