@@ -272,6 +272,11 @@ class CompiledModule:
         return forms[-1].typical_inputs if forms else self.inputs
 
     @property
+    def bounds(self) -> Mapping[str, range]:
+        """The sizes of open dimensions by name, as `compile` was told them: others are an error of a call."""
+        return self._forms.bounds
+
+    @property
     def specializations(self) -> tuple[Specialization, ...]:
         """The compiled forms: one, or one for each input shape made so far."""
         return self._forms.all()
@@ -364,7 +369,7 @@ def restore(saved: Saved) -> CompiledModule:
     if not saved.dynamic:
         return CompiledModule(saved.inputs, saved.outputs, saved.settings, fixed=saved.forms[0])
     opened, each = split_forms(saved.forms)
-    forms = Specializations(saved.inputs, None, each, opened=OpenForm(None, opened))
+    forms = Specializations(saved.inputs, None, each, opened=OpenForm(None, opened), bounds=saved.bounds)
     return CompiledModule(saved.inputs, saved.outputs, saved.settings, forms=forms)
 
 

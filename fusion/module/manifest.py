@@ -26,7 +26,7 @@ from fusion.signature import FallbackNode, TensorSpec
 from fusion.symbolic.open_weights import Count, Counted, CountedRuns, TableWindow
 from fusion.tensors import tensor_bytes
 
-FORMAT = 13
+FORMAT = 14
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -117,6 +117,7 @@ class Manifest:
         fusion, tvm, ffi: Versions of the packages that made it.
         inputs, outputs: The signature of the whole module; forms have their own.
         dynamic: Whether it was compiled per input shape.
+        bounds: Of each dimension of which `compile` was told the sizes by name the smallest, the largest and the step.
         checksums: Of each member: `archive.checksum`.
     """
 
@@ -128,6 +129,7 @@ class Manifest:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dynamic: bool
+    bounds: Mapping[str, tuple[int, ...]]
     forms: tuple[StoredForm, ...]
     checksums: Mapping[str, str]
 
@@ -158,6 +160,7 @@ def from_fields(fields: dict[str, Any]) -> Manifest:
     manifest = parse(fields, Manifest, "manifest")
     assert isinstance(manifest, Manifest)
     _check_settings(manifest.settings)
+    _check_bounds(manifest.bounds)
     for form in manifest.forms:
         _check_form(form)
         for specs, known in ((form.inputs, manifest.inputs), (form.outputs, manifest.outputs)):
@@ -242,7 +245,12 @@ def _check_sizes(form: StoredForm, opened: StoredOpenPlan) -> None:
         known.add(size.symbol)
     if not same or any(not known.issuperset(extent.symbols) for extent in extents):
         raise ValueError("the form for all sizes has extents of unknown sizes")
-    for symbol, bounds in opened.bounds.items():
+    _check_bounds(opened.bounds)
+
+
+def _check_bounds(known: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise unless each is the smallest and the largest of some sizes, and the step between them."""
+    for symbol, bounds in known.items():
         if len(bounds) != 3 or not (0 <= bounds[0] <= bounds[1] and bounds[2] > 0 and bounds[1] in _range(bounds)):
             raise ValueError(f"the sizes of {symbol!r} have no bounds")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ class Saved:
     Attributes:
         inputs, outputs, settings: As of a `CompiledModule`.
         dynamic: Whether its model leaves dimensions open.
+        bounds: The sizes that dimensions of these names may have.
         forms: At least one.
     """
 
@@ -59,6 +60,7 @@ class Saved:
     outputs: tuple[TensorSpec, ...]
     settings: Settings
     dynamic: bool
+    bounds: Mapping[str, range]
     forms: tuple[Specialization, ...]
 
 
@@ -90,7 +92,14 @@ def read_saved(
         open_parts_apart(read, manifest.settings.threads)
     pairs = zip(manifest.forms, read, strict=True)
     forms = tuple(_load_form(form, subgraphs, manifest, archive, how) for form, subgraphs in pairs)
-    return Saved(manifest.inputs, manifest.outputs, manifest.settings, manifest.dynamic, forms)
+    return Saved(
+        inputs=manifest.inputs, outputs=manifest.outputs, settings=manifest.settings, dynamic=manifest.dynamic,
+        bounds=_ranges(manifest.bounds), forms=forms,
+    )  # fmt: skip
+
+
+def _ranges(bounds: Mapping[str, tuple[int, ...]]) -> dict[str, range]:
+    return {name: range(smallest, largest + 1, step) for name, (smallest, largest, step) in bounds.items()}
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,6 @@ def _load_open(
         for weight, table in zip(stored.weights, tables, strict=True)
     )
     dims = tuple(tuple(int(dim) if is_number(dim) else dim for dim in dims) for dims in stored.dims)
-    bounds = {symbol: range(low, high + 1, step) for symbol, (low, high, step) in stored.bounds.items()}
     known = OpenDims(tuple(spec.name for spec in inputs), dims, stored.derived)
     return OpenRunPlan(
         typical=plan,
@@ -192,7 +200,7 @@ def _load_open(
         buffers=stored.buffers,
         arguments=stored.arguments,
         dims=known,
-        bounds=bounds,
+        bounds=_ranges(stored.bounds),
         weights=weights,
     )
 

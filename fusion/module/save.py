@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,8 +69,8 @@ def saved_members(module: CompiledModule) -> dict[str, Data]:
         members.add(_WEIGHTS, write_weights(weights.tensors))
     manifest = Manifest(
         format=FORMAT, fusion=fusion.__version__, tvm=TVM_VERSION, ffi=FFI_VERSION, settings=module.settings,
-        inputs=module.inputs, outputs=module.outputs, dynamic=module.dynamic, forms=described,
-        checksums=members.digests,
+        inputs=module.inputs, outputs=module.outputs, dynamic=module.dynamic, bounds=_ends(module.bounds),
+        forms=described, checksums=members.digests,
     )  # fmt: skip
     return {MANIFEST: to_json(manifest), **members.data}
 
@@ -166,6 +167,11 @@ def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
         arguments=plan.arguments,
         dims=dims,
         derived=plan.dims.derived,
-        bounds={symbol: (taken[0], taken[-1], taken.step) for symbol, taken in plan.bounds.items()},
+        bounds=_ends(plan.bounds),
         weights=stored,
     )
+
+
+def _ends(bounds: Mapping[str, range]) -> dict[str, tuple[int, ...]]:
+    """Return the smallest and the largest of the sizes of each name, and the step between them."""
+    return {name: (sizes[0], sizes[-1], sizes.step) for name, sizes in bounds.items()}

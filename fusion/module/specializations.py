@@ -72,7 +72,7 @@ class Specializations:
             self._opened.when_known = stand_in.close  # no method of this, which would make a cycle
         self._wait = wait
         self._equal = equal
-        self._bounds = bounds
+        self.bounds = bounds
         self._forms: OrderedDict[Shapes, Specialization] = OrderedDict((_key(form), form) for form in ready)
         self._making: dict[Shapes, Future[Specialization]] = {}
         self._failed: OrderedDict[Shapes, FusionError] = OrderedDict()
@@ -86,7 +86,7 @@ class Specializations:
         again = self._opened.renewed(opened)
         return Specializations(
             self._inputs, self._make, each, opened=again, hot=self._hot, stand_in=self._stand_in, wait=self._wait,
-            equal=self._equal, bounds=self._bounds,
+            equal=self._equal, bounds=self.bounds,
         )  # fmt: skip
 
     def all(self) -> tuple[Specialization, ...]:
@@ -207,7 +207,7 @@ class Specializations:
         contradiction = disagreement(self._inputs, key, self._equal if self._make is not None else None)
         if contradiction:
             raise contradicting(contradiction)
-        if why := beyond(self._inputs, key, self._bounds):
+        if why := beyond(self._inputs, key, self.bounds):
             raise out_of_bounds(why)
         if self._make is None:
             raise self._unseen(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,13 @@ def test_dimensions_have_the_bounds_that_the_user_gives(tmp_path: Path) -> None:
     assert form.opened.describe_bounds() == "batch 0 to 65536, length 8 to 64 in steps of 8"
     assert [weight.table.shape for weight in form.opened.weights] == [(64, 16)], "as many positions as are asked for"
     module.save(tmp_path / "m.fusion")
+    loaded = fusion.load(tmp_path / "m.fusion")
+    again = pickle.loads(pickle.dumps(loaded))
     for length in (0, 12, 72):
-        with pytest.raises(InputError, match=f"'length' is {length} in axis 1 of input 'ids', and takes 8 to 64 in"):
-            module.run(model.arrays(batch=2, length=length))
-        with pytest.raises(InputError):
-            fusion.load(tmp_path / "m.fusion").run(model.arrays(batch=2, length=length))
+        told = f"'length' is {length} in axis 1 of input 'ids', and takes 8 to 64 in"
+        for each in (module, loaded, again):
+            with pytest.raises(InputError, match=told):
+                each.run(model.arrays(batch=2, length=length))
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,13 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
+@pytest.mark.parametrize("bounds", [[1], [9, 1, 1], [1, 9, 0], [-1, 9, 1], [1, 9, 3], ["1", "9", "1"]])
+def test_sizes_that_the_user_gave_are_ranges(manifest: bytes, bounds: list[Any]) -> None:
+    assert from_fields({**json.loads(manifest), "bounds": {"length": [1, 9, 2]}}).bounds == {"length": (1, 9, 2)}
+    with pytest.raises(ValueError, match="bounds"):
+        from_fields({**json.loads(manifest), "bounds": {"length": bounds}})
+
+
 def test_what_kernels_do_depends_on_known_sizes(manifest: bytes) -> None:
     fields = json.loads(manifest)
     counts = [count for info in fields["forms"][0]["kernels"].values() for count in info["sized"]["flops"]]
