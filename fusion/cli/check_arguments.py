@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fusion.cli.options import SAVED_SUFFIX, input_file, parse_shapes
+from fusion.cli.options import SAVED_SUFFIX, input_file, parse_bounds, parse_shapes
 from fusion.cli.shape_stream import read_stream
 from fusion.errors import OptionError, SavedFileError
 from fusion.files import check_file
@@ -26,6 +26,7 @@ def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -
     """
     given = {name: value for name, value in vars(options).items() if value is not None}
     parse_shapes(given.get("shape", ()))
+    parse_bounds(given.get("bounds", ()))
     if "shapes" in given:
         read_stream(given["shapes"])
     check_threads(given.get("threads"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fusion
-from fusion.cli.options import SAVED_SUFFIX, known_shapes, parse_shapes
+from fusion.cli.options import SAVED_SUFFIX, known_shapes, parse_bounds, parse_shapes
 from fusion.cli.progress import progress
 from fusion.dump import Dump
 from fusion.errors import OptionError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule
     from fusion.signature import TensorSpec
 
-_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "backends", "no_cache", "params", "db")
+_COMPILE_ONLY = ("target", "effort", "threads", "precision", "strict", "backends", "no_cache", "params", "db", "bounds")
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,10 @@ def open_module(
             with stage("load the compiler"):
                 compile = fusion.compile
             cache = not given.pop("no_cache", False) and dump is None
-            measured = given.pop("db", None)
-            module = compile(path, shapes=shapes or None, cache=cache, database=measured, wait=True, **given)
+            measured, bounds = given.pop("db", None), parse_bounds(given.pop("bounds", ()))
+            module = compile(
+                path, shapes=shapes or None, cache=cache, database=measured, wait=True, bounds=bounds, **given
+            )
             if whole:
                 module.finish()
     return Opened(module, time.perf_counter() - started, stages)

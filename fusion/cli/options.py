@@ -17,6 +17,7 @@ from fusion.files import read_file
 
 SAVED_SUFFIX = ".fusion"
 _EXTENT = re.compile(r"[0-9]+|[A-Za-z_]\w*", re.ASCII)
+_SIZES = re.compile(r"([0-9]+)-([0-9]+)(?:/([0-9]+))?", re.ASCII)
 
 
 def user_path(text: str) -> str:
@@ -26,14 +27,17 @@ def user_path(text: str) -> str:
 
 
 def add_verb(verbs: Any, name: str, arguments: str, summary: str, description: str = "") -> argparse.ArgumentParser:
-    """Add a verb whose `--help` fits a screen of 24 lines: the usage line names the options only once."""
+    """Add a verb whose `--help` fits a screen of 24 lines: the usage line names the options only once, and no line
+    tells of `--help`."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=summary,
         description=description or f"{summary[0].upper()}{summary[1:]}.",
         usage=f"fusion {name} {arguments}[options]",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=26, width=100),
+        add_help=False,
     )
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     parser.set_defaults(parser=parser)
     return parser
 
@@ -49,6 +53,13 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         "--shape", action="append", default=[], metavar="X=1,3,8,8",
         help="shape of input X, repeatable; with names: X=n,3,8,w",
     )  # fmt: skip
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """Add `--bounds`."""
+    parser.add_argument(
+        "--bounds", action="append", metavar="N=8-512/8", help="sizes of open dimension N, in steps or not; repeatable"
+    )
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +136,28 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
             raise OptionError(f"--shape names the input {name!r} twice", hint="give each input one shape")
         shapes[name] = _parse_extents(text, extents)
     return shapes
+
+
+def parse_bounds(texts: Sequence[str]) -> dict[str, range]:
+    """Return the sizes of open dimensions by their names from "length=1-512" and, in steps of 32, "width=32-2048/32".
+
+    Raises:
+        OptionError: A text has another form or names no size, or a name comes twice.
+    """
+    bounds: dict[str, range] = {}
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        found = _SIZES.fullmatch(sizes)
+        smallest, largest, step = (int(part or 1) for part in found.groups()) if found else (1, 0, 1)
+        if not name or smallest > largest or step < 1:
+            raise OptionError(
+                f"cannot read --bounds {text}",
+                hint="write --bounds NAME=SMALLEST-LARGEST, and /STEP if there is one: --bounds width=32-512/32",
+            )
+        if name in bounds:
+            raise OptionError(f"--bounds names the dimension {name!r} twice", hint="give each dimension one range")
+        bounds[name] = range(smallest, largest + 1, step)
+    return bounds
 
 
 def known_shapes(shapes: Mapping[str, Sequence[int | str]]) -> dict[str, tuple[int, ...]]:

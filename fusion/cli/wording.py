@@ -37,6 +37,8 @@ _WORDS = tuple(
         (rf"shapes\['(?P<name>[^']*)'\] = {_EXTENTS}", _shape_option),
         (r"shapes\['([^']*)'\]", r"--shape \1"),
         (r"\bshapes=", "--shape"),
+        (r"\bbounds\['([^']*)'\]", r"--bounds \1"),
+        (r"\bbounds=", "--bounds"),
         (r"\bparams=", "--params"),
         (r"\bwith strict=False", "without --strict"),
         (r"\bstrict=True", "--strict"),

@@ -103,6 +103,21 @@ def test_shapes_may_name_what_stays_open(folder: Path, tmp_path: Path, capsys: p
     assert (code, found["outputs"]["y"]["shape"]) == (0, [6, 4])
 
 
+def test_bounds_say_which_sizes_open_dimensions_have(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, given = tmp_path / "m.fusion", ["--bounds", "n=2-12/4", "--shape"]
+    assert run(capsys, "compile", folder / "free.onnx", "-o", output, *given, "x=n,8")[0] == 0
+    _, out, _ = run(capsys, "explain", output)
+    assert "all sizes: n 2 to 10 in steps of 4" in out
+    _, out, _ = run(capsys, "explain", folder / "free.onnx", *given, "x=n,8")
+    assert "all sizes: n 2 to 10 in steps of 4" in out
+    assert run(capsys, "run", output, "--shape", "x=6,8")[0] == 0
+    code, _, error = run(capsys, "run", output, "--shape", "x=7,8")
+    assert (code, "dimension 'n' is 7 in axis 0 of input 'x', and takes 2 to 10" in error) == (2, True)
+    assert "compile the model with other --bounds" in error
+
+
 def test_a_home_is_known_in_every_path(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,6 +271,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("shapes['x'] = (1, 3)", "--shape x=1,3"),
         ("shapes['x']", "--shape x"),
         ("shapes= names an unknown input", "--shape names an unknown input"),
+        ("compile the model with other bounds=", "compile the model with other --bounds"),
+        ("no such dimension: bounds['n']", "no such dimension: --bounds n"),
         ("compile with strict=False to run", "compile without --strict to run"),
         ("threads=-2 is not", "--threads -2 is not"),
         ('use effort="fast"', "use --effort fast"),
@@ -319,6 +336,12 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
         (["run", "mlp.onnx", "--shape", "x=3x,8"], 2, "'3x,8' is no list of whole numbers"),
         (["compile", "mlp.onnx", "--shape", "x=a,b"], 2, "--shape x=a,b contradicts the model"),
         (["compile", "free.onnx", "--shape", "z=a,8"], 2, "no input 'z'"),
+        (["compile", "free.onnx", "--bounds", "m=1-8"], 2, "no open dimension has the name 'm'"),
+        (["compile", "free.onnx", "--bounds", "8"], 2, "write --bounds NAME=SMALLEST-LARGEST"),
+        (["compile", "free.onnx", "--bounds", "n=8-1"], 2, "cannot read --bounds n=8-1"),
+        (["compile", "free.onnx", "--bounds", "n=1-8/0"], 2, "cannot read --bounds n=1-8/0"),
+        (["compile", "free.onnx", "--bounds", "n=1-8", "--bounds", "n=1-9"], 2, "the dimension 'n' twice"),
+        (["run", "mlp.fusion", "--bounds", "n=1-8"], 2, "--bounds has no use with the saved module"),
         (["compile", "free.onnx", "--shape", "x=a,8,b"], 2, "--shape x=a,8,b contradicts the model"),
         (["run", "free.onnx", "--shape", "x=a,8"], 2, "--shape x=a,8 leaves open"),
         (["run", "mlp.fusion", "--shape", "x=a,8"], 2, "leaves open how large"),
