@@ -8,13 +8,15 @@ that it works around. Python takes a thread for ended whose `join` is interrupte
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent import futures
 from concurrent.futures import Future, TimeoutError
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _TICK_S = 0.05
@@ -81,8 +83,9 @@ _holds: list[_Hold] = []
 
 @contextlib.contextmanager
 def holding_interrupts() -> Iterator[None]:
-    """Hold interrupts back until the end of the block, by whatever, or until somebody waits in it by `result_of` or
-    `wait_for`; where `keeping_interrupts` would change nothing, neither does this."""
+    """Hold interrupts back until the end of the block, by whatever, or until somebody waits in it by `result_of`,
+    `wait_for` or `wait_until_done`; where `keeping_interrupts` would change nothing, neither does this. At the end they
+    are handled as they would have been before it."""
     hold = _Hold()
     try:
         with _handling(hold.take) as is_handled:
@@ -95,7 +98,7 @@ def holding_interrupts() -> Iterator[None]:
                     _holds.remove(hold)
     finally:
         if hold.came:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -150,6 +153,13 @@ def wait_for(changed: threading.Condition, is_so: Callable[[], object], seconds:
     return True
 
 
+def wait_until_done(calls: Iterable[Future[Any]]) -> None:
+    """Wait until all `calls`, none of which may be cancelled, have ended, or raise an interrupt that is held back."""
+    left = set(calls)
+    while left := futures.wait(left, _TICK_S).not_done:
+        _raise_held()
+
+
 def _innermost() -> _Hold | None:
     return _holds[-1] if _holds and threading.current_thread() is threading.main_thread() else None
 
@@ -174,5 +184,18 @@ def _handling(handler: Handler) -> Iterator[bool]:
     try:
         yield True
     finally:
-        signal.signal(signal.SIGINT, before)
+        if signal.getsignal(signal.SIGINT) == handler:  # else the caller's code has set its own in the block
+            signal.signal(signal.SIGINT, before)
         _ours.remove(handler)
+
+
+def _after_fork(main: int = threading.main_thread().ident or 0) -> None:
+    """Where another thread than the main one forked, nobody is left to look at interrupts that are held back."""
+    if _ours and threading.get_ident() != main:
+        _ours.clear()
+        _holds.clear()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

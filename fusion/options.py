@@ -80,11 +80,13 @@ def read_bounds(bounds: Any) -> dict[str, range]:
     if not isinstance(bounds, Mapping):
         raise OptionError(f"bounds={str(bounds)[:200]} names no dimensions", hint=_BOUNDS)
     for name, sizes in bounds.items():
-        if not isinstance(name, str) or not isinstance(sizes, range) or not sizes or sizes.step < 1 or sizes[0] < 0:
+        is_of_sizes = isinstance(sizes, range) and sizes and sizes.step > 0 and 0 <= sizes[0] <= sizes[-1] < _LARGEST
+        if not isinstance(name, str) or not is_of_sizes:
             raise OptionError(f"bounds={{{name!r}: {str(sizes)[:200]}}} is no range of sizes", hint=_BOUNDS)
     return {name: range(sizes.start, sizes[-1] + 1, sizes.step) for name, sizes in bounds.items()}
 
 
+_LARGEST = 1 << 62
 _BOUNDS = 'give each dimension a range of its sizes by its name: {"length": range(1, 513), "width": range(8, 513, 8)}'
 
 
@@ -105,7 +107,7 @@ def _whole(extent: Any) -> int:
     if isinstance(extent, bool):
         raise TypeError("a truth value is no size")
     number = operator.index(extent)
-    if number >= 1 << 62:
+    if number >= _LARGEST:
         raise ValueError("no tensor has so many elements")
     return number
 

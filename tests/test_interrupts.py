@@ -89,6 +89,59 @@ for stream in (parts.stream(items(behind)), whole.map(items(behind), 2)):
 print("ended", interrupted, behind)
 """
 
+_HELD_BACK = """
+import os, threading
+from fusion.interrupts import holding_interrupts, keeping_interrupts
+from fusion.module.stream import stream
+
+own = lambda *_: None
+
+def items():
+    yield 1
+    signal.signal(signal.SIGINT, own)
+    yield 2
+
+assert list(stream(lambda item: item, items(), 1)) == [1, 2]
+print("of its own:", signal.getsignal(signal.SIGINT) is own)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    with keeping_interrupts() as check:
+        try:
+            with holding_interrupts():
+                signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            pass  # as TVM loses it
+        check()
+except KeyboardInterrupt:
+    print("kept")
+
+def fork():
+    child = os.fork()
+    if not child:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            os._exit(1)
+        except KeyboardInterrupt:
+            os._exit(7)
+    print("in a fork:", os.waitpid(child, 0)[1] >> 8, flush=True)
+
+with holding_interrupts():
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+
+released = threading.Event()
+timers = [threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)) for seconds in (0.3, 0.8)]
+for timer in timers:
+    timer.start()
+try:
+    list(stream(lambda _: released.wait(60), iter([1]), 1))
+except KeyboardInterrupt:
+    print("ended", timers[1].finished.is_set() and not released.is_set())
+released.set()
+"""
+
 
 # A shell's background jobs, and what they start, ignore interrupts.
 _HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -103,6 +156,11 @@ def _printed(script: str) -> str:
 
 def test_in_a_call_by_tvm() -> None:
     assert _printed(_IN_A_CALL_BY_TVM) == "ended True\n"
+
+
+def test_what_is_held_back_comes_to_whom_it_would_have_come() -> None:
+    """And a second one ends to wait for what runs."""
+    assert _printed(_HELD_BACK) == "of its own: True\nkept\nin a fork: 7\nended True\n"
 
 
 def test_beside_a_thread_that_compiles() -> None:

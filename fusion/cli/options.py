@@ -16,8 +16,8 @@ from fusion.errors import OptionError
 from fusion.files import read_file
 
 SAVED_SUFFIX = ".fusion"
-_EXTENT = re.compile(r"[0-9]+|[A-Za-z_]\w*", re.ASCII)
-_SIZES = re.compile(r"([0-9]+)-([0-9]+)(?:/([0-9]+))?", re.ASCII)
+_EXTENT = re.compile(r"[0-9]{1,18}|[A-Za-z_]\w*", re.ASCII)
+_SIZES = re.compile(r"([0-9]{1,18})-([0-9]{1,18})(?:/([0-9]{1,18}))?", re.ASCII)
 
 
 def user_path(text: str) -> str:

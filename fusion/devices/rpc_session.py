@@ -32,7 +32,7 @@ _ANSWER_S = 3.0
 """In which a server answers what takes it no time, unless its target says another time: lost devices are told within
 5 s."""
 _THERE_S = 1.0
-"""In which it answers that it is there."""
+"""In which it answers that it is there, unless its target says a longer time."""
 _TIMES_AS_LONG = 30.0
 """As expected a call may take where that is more: a server does one thing at a time, and cannot tell that it still
 computes. On a machine with six times as many busy processes as CPUs, calls took 11 times as long as estimated."""
@@ -69,7 +69,8 @@ class RpcSession:
         try:
             self._check_cpu()
             if code := watch_code():
-                self.call(lambda: self.load(code)["fusion_watch"](), patience_s=SETUP_S, frees=True)
+                with contextlib.suppress(ExecutionError):  # its system has other libraries: it is as TVM has it
+                    self.call(lambda: self.load(code)["fusion_watch"](), patience_s=SETUP_S, frees=True)
             self.link = self.call(self._measure_link, patience_s=SETUP_S, frees=True)
         except BaseException:
             self.close("it is of no use")
@@ -138,7 +139,7 @@ class RpcSession:
 
     def _is_there(self) -> bool:
         """Return whether the server answers what takes no time; an answer to another question is none."""
-        limit_waits(self._socket, _THERE_S)
+        limit_waits(self._socket, max(_THERE_S, self.server.timeout or 0.0))
         try:
             return str(self.function(_CPU)()) == _own_cpu()
         except Exception:  # TVM raises classes of several kinds

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from fusion.errors import ResourceError
-from fusion.interrupts import holding_in_steps, raising_interrupts, result_of
+from fusion.interrupts import holding_in_steps, raising_interrupts, result_of, wait_until_done
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,7 +50,9 @@ def _results(call: Callable[[T], R], items: Iterator[T], workers: int) -> Genera
                 under_way = deque((item, _submit(pool, call, item)) for item, _ in under_way)
     finally:
         if os.getpid() == process:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            wait_until_done([call for _, call in under_way if not call.cancelled()])
+            pool.shutdown()
     if failure is not None and not isinstance(failure, StopIteration):
         raise failure
 

@@ -340,6 +340,7 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
         (["compile", "free.onnx", "--bounds", "8"], 2, "write --bounds NAME=SMALLEST-LARGEST"),
         (["compile", "free.onnx", "--bounds", "n=8-1"], 2, "cannot read --bounds n=8-1"),
         (["compile", "free.onnx", "--bounds", "n=1-8/0"], 2, "cannot read --bounds n=1-8/0"),
+        (["compile", "free.onnx", "--bounds", f"n=1-{'9' * 5000}"], 2, "cannot read --bounds n=1-9"),
         (["compile", "free.onnx", "--bounds", "n=1-8", "--bounds", "n=1-9"], 2, "the dimension 'n' twice"),
         (["run", "mlp.fusion", "--bounds", "n=1-8"], 2, "--bounds has no use with the saved module"),
         (["compile", "free.onnx", "--shape", "x=a,8,b"], 2, "--shape x=a,8,b contradicts the model"),

@@ -143,9 +143,9 @@ def test_a_lost_server_is_an_error_that_names_it(board: RpcServerProcess, number
 
 def test_what_frees_tells_a_server_that_stopped_from_this_process_that_did() -> None:
     with server(without_torch.environment()) as made:
-        module = fusion.compile(small_models.mlp(), target=[f"{made.target}?timeout=1"])
+        module = fusion.compile(small_models.mlp(), target=[f"{made.target}?timeout=3"])
         session = module._program.once.stages[0].program._session  # type: ignore[attr-defined]
-        session.call(lambda: time.sleep(1.1), frees=True)  # as if this process had been stopped
+        session.call(lambda: time.sleep(3.1), frees=True)  # as if this process had been stopped
         np.testing.assert_allclose(module(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
         there = [session.call(lambda: session.empty((8,), "float32"))]
         made.signal(signal.SIGSTOP)

@@ -78,6 +78,8 @@ def test_dimensions_have_the_bounds_that_the_user_gives(tmp_path: Path) -> None:
         ({"length": 5}, OptionError),
         ({"length": range(9, 3)}, OptionError),
         ({"length": range(-1, 3)}, OptionError),
+        ({"length": range(1, 1 << 63)}, OptionError),
+        ({"length": range(1, 10**20)}, OptionError),
         (("length", 5), OptionError),
     ],
 )
