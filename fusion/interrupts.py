@@ -22,8 +22,8 @@ T = TypeVar("T")
 _TICK_S = 0.05
 """After which one who waits looks for an interrupt that is held back."""
 Handler = Callable[[int, "FrameType | None"], None]
-_ours: list[Handler] = []
-"""Those in place now, the innermost last; of the main thread, which alone gets interrupts."""
+_ours: dict[Handler, int] = {}
+"""Those in place now, and the main thread's number, which alone gets interrupts: in a fork another one may be that."""
 
 
 @contextlib.contextmanager
@@ -179,19 +179,19 @@ def _handling(handler: Handler) -> Iterator[bool]:
     if not known or threading.current_thread() is not threading.main_thread():
         yield False
         return
-    _ours.append(handler)
+    _ours[handler] = threading.get_ident()
     signal.signal(signal.SIGINT, handler)
     try:
         yield True
     finally:
         if signal.getsignal(signal.SIGINT) == handler:  # else the caller's code has set its own in the block
             signal.signal(signal.SIGINT, before)
-        _ours.remove(handler)
+        del _ours[handler]
 
 
-def _after_fork(main: int = threading.main_thread().ident or 0) -> None:
+def _after_fork() -> None:
     """Where another thread than the main one forked, nobody is left to look at interrupts that are held back."""
-    if _ours and threading.get_ident() != main:
+    if _ours and threading.get_ident() not in _ours.values():
         _ours.clear()
         _holds.clear()
         signal.signal(signal.SIGINT, signal.default_int_handler)
