@@ -55,7 +55,7 @@ from fusion.module.specializations import Specializations
 from fusion.module.specialize import specialize, specialize_open
 from fusion.module.stand_in import StandIn
 from fusion.module.write_objects import beginning_code
-from fusion.options import FAST, check_count, check_flag, read_bounds, read_named_shapes
+from fusion.options import FAST, GENERATOR, check_count, check_flag, read_bounds, read_named_shapes
 from fusion.pinned_model import PinnedModel
 from fusion.report.placement import placement_of
 from fusion.second_forms import compile_form
@@ -121,7 +121,9 @@ def compile(
             `strict`. Libraries that other packages register are used where they are named, in this order. "openvino",
             and "onnxruntime" too, run whole regions where they are named before "cpu"; with "balanced" only where the
             whole model is then faster, measured, wherever "openvino" is named. "cublaslt" runs products of CUDA
-            targets where it is named before "cpu". What is not installed is left out, and `explain` says so.
+            targets where it is named before "cpu". Without "cpu" libraries run all of the model, each what those
+            before it leave, with each effort, and what all leave over is an error. What is not installed is left out,
+            and `explain` says so.
         strict: Refuse a model of which a part needs the fallback backend, or which a defect keeps from its first form.
         precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a
             CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU;
@@ -241,6 +243,12 @@ def _device_module(
     require_static(bound, "a model is divided among several devices for one size of each dimension")
     _require_memory(bound)
     require_threads(sum(device.threads for device in devices))
+    if ctx.libraries_only and ctx.effort != FAST:
+        raise OptionError(
+            f"backends= leaves out {GENERATOR!r}, and effort={ctx.effort!r} divides a model by what is measured",
+            why="what libraries take among several devices is not measured",
+            hint=f'name {GENERATOR!r} too, or use effort="fast"',
+        )
     with taking_precedence(), compiling:
         if ctx.effort != FAST:
             ctx = ctx.without_graph_libraries("what they take among several devices is not measured")

@@ -65,6 +65,7 @@ class Context:
         model: What was learned of this machine; None where nothing was.
         writer: Begins the code of each kernel once that has its loops; None where none is before all have theirs.
         deadline: When all that is measured is to end.
+        libraries_only: Whether libraries are to run all operators, as no kernels of ours were named.
         opens_sizes: Whether this is one of several sizes, of whose forms that for all sizes is made: what follows from
             sizes alone is a formula then, and would be a table of each.
     """
@@ -83,6 +84,7 @@ class Context:
     model: MachineModel | None = None
     writer: ObjectWriter | None = None
     deadline: Deadline = field(default_factory=Deadline)
+    libraries_only: bool = False
     opens_sizes: bool = False
 
     @property
@@ -133,6 +135,13 @@ def resolve(
     check_flag("cache", cache)
     fields = _fields_of(target)
     compiler = _backend_for(str(fields["kind"])).compiler(fields, int(threads or default_threads()))
+    libraries_only = backends is not None and GENERATOR not in backends
+    if libraries_only and compiler.device:
+        raise OptionError(
+            f"backends={list(backends or ())} leaves out {GENERATOR!r}",
+            why=f"no library runs whole models on {compiler.device}, and the kernels between are our own",
+            hint=f"name {GENERATOR!r} too",
+        )
     foreign = compiler.foreign()
     if effort != FAST and foreign:
         raise OptionError(
@@ -162,6 +171,7 @@ def resolve(
         skipped=asked.skipped,
         database=default_database() if by_default else named,
         measured=measured or "",
+        libraries_only=libraries_only,
         model=find_model(named, compiler) if learns else None,
     )
 
@@ -212,7 +222,7 @@ def _find_libraries(names: Sequence[str], compiler: KernelCompiler) -> _Asked:
     matching: dict[str, Library] = {}
     graphs: dict[str, RegionLibrary] = {}
     skipped, of_device = list[str](), list[str]()
-    before = names[: names.index(GENERATOR)] if GENERATOR in names else []
+    before = names[: names.index(GENERATOR)] if GENERATOR in names else names
     for name in names:
         if name == GENERATOR or (name == FALLBACK and name not in before):
             continue

@@ -30,6 +30,7 @@ from fusion.module.specialize import specialize
 from fusion.module.write_objects import beginning_code
 from fusion.options import FAST
 from fusion.pipeline import PipelineMode
+from fusion.placing.require_libraries import require_libraries
 
 Shapes = Mapping[str, Sequence[int]]
 _MOST_FAULTS = 4
@@ -109,7 +110,7 @@ class _Compile:
         self, imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE
     ) -> Specialization:
         measured = ctx.effort != FAST or ctx.database is not None
-        if not measured or not ctx.graph_libraries or imported.mod is None:
+        if not measured or not ctx.graph_libraries or ctx.libraries_only or imported.mod is None:
             return self._form(imported, ctx, mode)
         # Here, not above: only what measures, or looks for what was measured, needs it.
         from fusion.placing.choose import ChoosePlaces
@@ -120,7 +121,10 @@ class _Compile:
         if imported.mod is None:
             return self.make(imported, None, ctx)
         with beginning_code(ctx) as begun:
-            return self.make(imported, pipeline.lower(imported, begun, mode=mode), begun)
+            lowered = pipeline.lower(imported, begun, mode=mode)
+            if ctx.libraries_only:
+                require_libraries(imported, lowered, ctx)
+            return self.make(imported, lowered, begun)
 
 
 def _attempts(

@@ -65,6 +65,8 @@ def lower_for_all(
         CallAtFault: It has none for all sizes, and those of `first` it does not take.
         FusionError: `read` refuses the model.
     """
+    if ctx.libraries_only:
+        raise Declined("libraries are to run all of it, and have one model for each size")
     dims = OpenDims.of(inputs)
     if dims is None:
         raise Declined("the rank of an input is open, or it is no tensor")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import fusion
 from backends import registry
-from fusion.errors import NotInstalledError
+from fusion.errors import NotInstalledError, UnsupportedOperatorError
 from fusion.frontends import import_model
 from fusion.passes.regions import TakeRegions, read_regions
 from placement.cover.places import GivenPlaces, PlacesByOrder
@@ -121,6 +121,35 @@ def test_behind_our_own_kernels_nothing_is_placed_on_a_guess() -> None:
     module = fusion.compile(mlp(), backends=["cpu", "openvino", "onnxruntime"], cache=False)
     assert "openvino runs" not in module.explain()
     assert "1 kernels" in module.explain() or "kernels in" in module.explain()
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_without_our_own_kernels_libraries_run_all(library: str, effort: str) -> None:
+    module = fusion.compile(mlp("n"), backends=[library], effort=effort, threads=1, cache=False, database=False)
+    for batch in (1, 4):
+        x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
+        np.testing.assert_allclose(module(x, wait=True)[0], mlp_numpy(x), rtol=1e-4, atol=1e-5)
+    parts = module.placement.parts
+    assert {part.backend for part in parts if part.operators} == {library}
+
+
+def test_without_our_own_kernels_what_is_left_over_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each library takes what those before it leave."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Add", ["n", "n"], ["m"])]
+    w = {"w": np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)}
+    inputs = [("x", FLOAT, [3, 8]), ("n", TensorProto.INT64, [3])]
+    proto = model(nodes, inputs, [("a", FLOAT, [3, 4]), ("m", TensorProto.INT64, [3])], w)
+    with pytest.raises(UnsupportedOperatorError, match="openvino leaves 1 of 2 operators over: 1 add") as caught:
+        fusion.compile(proto, backends=["openvino"], cache=False)
+    assert "openvino does not take add: OpenVINO computes int64" in caught.value.why
+    module = fusion.compile(proto, backends=["openvino", "onnxruntime"], cache=False)
+    assert module.placement.backends == LIBRARIES
+    np.testing.assert_array_equal(module(X, np.arange(3))[1], [0, 2, 4])
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(UnsupportedOperatorError, match="no library is there, which leaves 2 of 2") as caught:
+        fusion.compile(proto, backends=["openvino"], cache=False)
+    assert "'openvino' is not installed" in caught.value.why
 
 
 def test_one_that_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

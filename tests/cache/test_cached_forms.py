@@ -200,6 +200,7 @@ OPTIONS: dict[str, Any] = {
     "effort": "balanced",
     "measured": "a digest",
     "skipped": ("one that is not installed",),
+    "libraries_only": True,
     "model": SimpleNamespace(digest="another digest"),
     "graph_libraries": {"a library": SimpleNamespace(version="1")},
     "places": PlacesByOrder((1,)),
