@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from placement.problem import PlacementProblem
 
 _LARGEST = 32
-"""Tasks that move at once; a move of more is rarely better, and several make it too."""
+"""Tasks that move at once, and places that a task moves in the order; a move of more is rarely better, and several make
+it too."""
 
 
 class Moves:
@@ -17,11 +18,13 @@ class Moves:
     Args:
         problem: What is placed.
         seed: Of what is drawn.
+        grows: How likely a move of some tasks is to take another one along.
     """
 
-    def __init__(self, problem: PlacementProblem, seed: int) -> None:
+    def __init__(self, problem: PlacementProblem, seed: int, grows: float) -> None:
         self._random = random.Random(seed)
         self._problem = problem
+        self._grows = grows
         self._neighbours = [
             [other for other, _ in (*before, *after)]
             for before, after in zip(problem.producers, problem.consumers, strict=True)
@@ -37,7 +40,9 @@ class Moves:
         if near and draw.random() < 0.6:
             # A task beside one that is elsewhere moves there more often than anywhere.
             target = draw.choice(near)
-        size = 1 if draw.random() < 0.4 else draw.randint(2, min(_LARGEST, max(2, len(placement) // 2)))
+        size, most = 1, min(_LARGEST, max(2, len(placement) // 2))
+        while size < most and draw.random() < self._grows:
+            size += 1
         tasks = [task] if size == 1 else self._grow(task, size, placement)
         return [each for each in tasks if problem.seconds[each][target] < float("inf")], target
 
