@@ -152,8 +152,9 @@ def check_seconds(seconds: float) -> None:
         raise OptionError(f"seconds={str(seconds)[:100]} is no time to measure for", hint=f"use 0 to {_LONGEST}")
 
 
-def read_budget(budget: str | float) -> float:
-    """Return the seconds of `budget`: a number of them, or a text such as "90s", "10m" or "1h".
+def read_budget(budget: str | float, name: str = "budget") -> float:
+    """Return the seconds of `budget`, an option of that `name`: a number of them, or a text such as "90s", "10m" or
+    "1h".
 
     Raises:
         OptionError: It is none of these, or more than a day.
@@ -163,7 +164,7 @@ def read_budget(budget: str | float) -> float:
     seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
     if not 0 <= seconds <= _DAY:
         raise OptionError(
-            f"budget={str(budget)[:100]!r} is no time", hint='give seconds, or a text such as "90s", "10m" or "1h"'
+            f"{name}={str(budget)[:100]!r} is no time", hint='give seconds, or a text such as "90s", "10m" or "1h"'
         )
     return seconds
 

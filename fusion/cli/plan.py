@@ -13,6 +13,7 @@ from fusion.cli.options import add_compile_options, add_json, add_model, add_ver
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
+from fusion.options import read_budget
 
 _OBJECTIVES = ("latency", "throughput")
 _SET = re.compile(r"[a-z]+:|llvm(\?|$)")
@@ -36,6 +37,9 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--html", type=user_path, metavar="FILE", help="draw when devices compute and links copy, as a web page"
     )
+    parser.add_argument(
+        "--exact", metavar="T", help="of a file: time for HiGHS to look for the best plan there is: 90s, 10m",
+    )  # fmt: skip
     add_compile_options(parser)
     add_json(parser)
     parser.set_defaults(verb=plan)
@@ -44,6 +48,7 @@ def add_parser(verbs: Any) -> None:
 def plan(options: argparse.Namespace) -> int:
     """Print the plan, and draw it if asked for."""
     check_arguments(options, [Path(options.html)] if options.html is not None else [])
+    exact = read_budget(options.exact, "exact") if options.exact is not None else 0.0
     if len(options.devices) > 1 or _SET.match(options.devices[0]):
         return _plan_sets(options)
     # Here, not above: planning takes imports that no other verb needs.
@@ -59,7 +64,7 @@ def plan(options: argparse.Namespace) -> int:
         raise OptionError("the model has no sizes to plan with", hint="give the shapes of its inputs: --shape")
     problem = PlacementProblem(tasks_of(placed_operators(forms[0]), topology), topology)
     with progress("planning"):
-        choice = choose_plan(problem, options.objective or LATENCY)
+        choice = choose_plan(problem, options.objective or LATENCY, exact_seconds=exact)
         if choice.plan.objective == THROUGHPUT:
             choice = mix_requests(choice)
     text = plan_text(choice)
@@ -83,6 +88,12 @@ def _plan_sets(options: argparse.Namespace) -> int:
         )
     if options.target is not None:
         raise OptionError("--target has no use with sets of CPUs", why="they are the target", hint="leave it out")
+    if options.exact is not None:
+        raise OptionError(
+            "--exact has no use with sets of CPUs",
+            why="they are planned for when the model is compiled",
+            hint="leave it out, or plan for a file of devices",
+        )
     options.target = options.devices
     module = open_module(options.model, options).module
     from fusion.device_module import DeviceModule

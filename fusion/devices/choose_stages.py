@@ -10,6 +10,7 @@ from functools import partial
 from fusion.declined import Declined
 from placement.bounds import area_bound, lower_bound
 from placement.choose import choose_plan, memory_sizes
+from placement.cuts import seconds_with
 from placement.methods.contiguous import ContiguousStages
 from placement.methods.fastest import FastestDevice
 from placement.plan import DevicePlan
@@ -237,8 +238,8 @@ def _latency_stages(problem: PlacementProblem, plan: DevicePlan) -> tuple[Planne
         device, name = plan.placement[task], problem.graph.tasks[task].name
         others = [producer for producer, _ in problem.producers[task] if plan.placement[producer] != device]
         if others or device not in open_stages:
-            source = problem.graph.tasks[others[-1]].name if others else ""
-            why = f"{name} waits for {source}" if others else f"{name} is the first that may run beside others"
+            waits = _why_waits(problem, plan, task, others[-1]) if others else ""
+            why = waits or f"{name} is the first that may run beside others"
             open_stages[device] = []
             stages.append((device, open_stages[device], why))
         open_stages[device].append(task)
@@ -247,6 +248,22 @@ def _latency_stages(problem: PlacementProblem, plan: DevicePlan) -> tuple[Planne
     return tuple(
         PlannedStage(device, tuple(tasks), _sum(problem, tasks, device), why) for device, tasks, why in stages
     )
+
+
+def _why_waits(problem: PlacementProblem, plan: DevicePlan, task: int, producer: int) -> str:
+    """Return why a task reads of another device: what a call would take with both here, and with both there."""
+    here, there = plan.placement[task], plan.placement[producer]
+    names = [device.name for device in problem.topology.devices]
+    both = (
+        f"{_ms(seconds_with(problem, plan, [moved], device, len(problem.tasks)))} with both on {names[device]}"
+        for moved, device in ((producer, here), (task, there))
+    )
+    tasks = problem.graph.tasks
+    return f"{tasks[task].name} waits for {tasks[producer].name}: a call would take {', '.join(both)}"
+
+
+def _ms(seconds: float) -> str:
+    return "more memory than there is" if math.isinf(seconds) else f"{seconds * 1e3:.3f} ms"
 
 
 def _sum(problem: PlacementProblem, tasks: Sequence[int], device: int) -> float:

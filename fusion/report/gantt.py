@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fusion
-from fusion.report.device_plan import FIGURES, NO_BOUND, figures_row, plan_dict
+from fusion.report.device_plan import CUTS, FIGURES, NO_BOUND, about_cuts, cut_row, figures_row, plan_dict
 from fusion.report.page import page_environment, write_html
 from placement.choose import PlanChoice
 from placement.plan import DevicePlan
@@ -106,7 +106,7 @@ def render_plan(choice: PlanChoice, title: str) -> str:
         title=title, version=fusion.__version__, plan=data, lanes=lanes, span=span, ticks=list(ticks(span)),
         figures=FIGURES, figures_rows=list(map(figures_row, data["devices"])),
         bound=choice.bound * choice.requests, latency=choice.plan.latency * 1e6, declined=choice.declined,
-        no_bound=NO_BOUND,
+        no_bound=NO_BOUND, about_cuts=about_cuts(data), cuts=CUTS, cuts_rows=list(map(cut_row, data["cuts"])),
     )  # fmt: skip
 
 

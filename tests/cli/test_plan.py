@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.devices.__main__ import SERVER
 from fusion.cpus import cpu_numbers
+from placement.optional import has_optional
 from tests.cli.commands import run, run_json
 
 
@@ -82,7 +83,25 @@ def test_kinds_of_work_have_their_speeds(capsys: pytest.CaptureFixture[str], mod
     (tmp_path / "devices.toml").write_text(devices + link)
     _, data = run_json(capsys, "plan", model, "--devices", tmp_path / "devices.toml")
     assert set(data["placement"].values()) == {"convolves", "multiplies"}
-    assert data["copies"] >= 1
+    assert data["copies"] == len(data["cuts"]) == sum(link["copies"] for link in data["links"]) >= 1
+    for cut in data["cuts"]:
+        assert min(cut["us_if_made_there"], cut["us_if_read_here"]) >= data["plan_us"] * (1 - 1e-9)
+    _, told, _ = run(capsys, "plan", model, "--devices", tmp_path / "devices.toml", "--html", tmp_path / "plan.html")
+    assert all("because the plan takes, otherwise" in text for text in (told, (tmp_path / "plan.html").read_text()))
+    assert "convolves → multiplies" in told
+
+
+@pytest.mark.skipif(not has_optional(), reason="HiGHS is not installed")
+def test_the_best_plan_is_asked_for(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    asked = ("plan", model, "--devices", SERVER, "--objective", "throughput")
+    _, data = run_json(capsys, *asked, "--exact", "10s")
+    assert data["methods_us"]["exact"] == min(data["methods_us"].values()) or data["gap"] < 1e-6
+    code, _, said = run(capsys, *asked, "--exact", "10x")
+    assert code == 2
+    assert "exact='10x' is no time" in said
+    code, _, said = run(capsys, "plan", model, "--devices", f"llvm:{cpu_numbers()[0]}", "--exact", "10s")
+    assert code == 2
+    assert "--exact has no use" in said
 
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:

@@ -22,6 +22,22 @@ def test_replicas_are_taken_unless_a_pipeline_is_clearly_faster(slower: float, p
     assert len(plan_throughput(problem).pipelines) == pipelines
 
 
+def test_a_call_is_cut_where_it_would_take_longer_otherwise() -> None:
+    """Two branches beside each other, each on the device that is good at it, and their sum on the first."""
+    devices = tuple(Device(f"device {k}", {OTHER: 1.0}, 1.0, 1e9) for k in range(2))
+    times = ((1e-3, 9e-3), (4e-3, 9e-3), (9e-3, 3e-3), (1e-3, 9e-3))
+    tasks = tuple(TaskNode(name, each) for name, each in zip(("in", "left", "right", "sum"), times, strict=True))
+    edges = tuple(TaskEdge(source, target, 8.0) for source, target in ((0, 1), (0, 2), (1, 3), (2, 3)))
+    problem = PlacementProblem(TaskGraph(tasks, edges), Topology.uniform(devices, Link(100.0, 8.0)))
+    plan = plan_latency(problem)
+    assert plan.seconds == pytest.approx(6e-3)
+    cuts = [stage.cut for stage in plan.stages if "waits for" in stage.cut]
+    assert cuts == [
+        "right waits for in: a call would take 14.100 ms with both on device 1, 15.000 ms with both on device 0",
+        "sum waits for right: a call would take 15.000 ms with both on device 0, 14.100 ms with both on device 1",
+    ]
+
+
 def test_streams_run_as_calls_where_no_plan_for_them_fits() -> None:
     """Three tasks fit on two devices for a call, but not as runs of the graph, which streams are cut into."""
     sizes = (1e6, 2e6, 1e6)
