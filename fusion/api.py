@@ -29,8 +29,10 @@ from fusion.errors import (
 )
 from fusion.forks import Lock
 from fusion.frontends import (
+    Importer,
     Signature,
     TensorSpec,
+    computing_made,
     import_whole,
     importer,
     is_onnx,
@@ -62,6 +64,7 @@ from fusion.second_forms import compile_form
 from fusion.signature import complete_shapes, name_dims, require_dims, require_static
 from fusion.symbolic.fit import NoTableError
 from fusion.symbolic.lower_for_all import lower_for_all
+from fusion.symbolic.open_model import OpenModel
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
 
@@ -327,20 +330,25 @@ def _open_form(
     """
     inputs, outputs = signature
 
+    def lower_open(read: Importer, ctx: Context) -> OpenModel:
+        try:
+            return lower_for_all(read, inputs, ctx, first, bounds)
+        except NoTableError as no_table:
+            reason = no_table.with_traceback(None)  # its frames hold all that was made of the model
+            computing = computing_made(read)
+            if computing is None:
+                raise
+        # Where they can, constants follow from sizes, which takes less of a call than what computes them.
+        try:
+            return lower_for_all(computing, inputs, ctx, first, bounds)
+        except (Declined, *_OF_MODEL):
+            raise reason from None
+
     def compile_open(opened: Any) -> Specialization:
         with compiling, seldom(), keeping_interrupts(), beginning_code(ctx) as begun:
             checkpoint()()
             try:
-                lowered = lower_for_all(importer(opened, strict=ctx.strict), inputs, begun, first, bounds)
-            except NoTableError as reason:
-                if not is_onnx(opened):
-                    raise
-                # Else they are constants, which take less of a call than what computes them.
-                computing = importer(opened, strict=ctx.strict, computes_made=True)
-                try:
-                    lowered = lower_for_all(computing, inputs, begun, first, bounds)
-                except (Declined, *_OF_MODEL):
-                    raise reason from None
+                lowered = lower_open(importer(opened, strict=ctx.strict), begun)
             except _OF_MODEL as error:
                 raise Declined(error.what) from error
             return specialize_open(lowered, inputs, outputs, begun)

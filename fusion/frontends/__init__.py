@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from fusion import closed_builders, convolution_types
 from fusion.frontends.dispatch import (
+    Importer,
     Signature,
+    computing_made,
     import_model,
     import_whole,
     importer,
@@ -22,8 +24,10 @@ convolution_types.install()
 __all__ = [
     "FallbackNode",
     "ImportedModel",
+    "Importer",
     "Signature",
     "TensorSpec",
+    "computing_made",
     "import_model",
     "import_whole",
     "importer",

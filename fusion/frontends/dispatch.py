@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ from fusion.foreign_files import check_model_file
 from fusion.frontends import relax_module, torch
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx import (
+    OnnxImporter,
     import_whole_onnx,
-    onnx_importer,
     read_onnx_overridable,
     read_onnx_signature,
     take_as_inputs,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fusion.frontends.relay.parameters import Parameters
 
 Shapes = Mapping[str, Sequence[int]]
+Importer = Callable[[Shapes], ImportedModel]
 Signature = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
 
 
@@ -92,18 +94,15 @@ def import_model(model: Any, shapes: Shapes | None = None, *, strict: bool = Fal
     return importer(model, strict=strict)(shapes or {})
 
 
-def importer(model: Any, *, strict: bool = False, computes_made: bool = False) -> Callable[[Shapes], ImportedModel]:
+def importer(model: Any, *, strict: bool = False) -> Importer:
     """Return what imports `model` for given shapes, as `import_model` does, and reads it once.
-
-    Args:
-        computes_made: Of an ONNX model, whether what operators make of sizes alone is computed by every run.
 
     Raises:
         FusionError: As `import_model` raises of models that cannot be read.
     """
     model = open_model(model)
     if isinstance(model, (str, Path, onnx.ModelProto)):
-        return onnx_importer(_onnx_source(model), strict=strict, computes_made=computes_made)
+        return OnnxImporter.of(_onnx_source(model), strict=strict)
     if isinstance(model, tvm.IRModule):
         return partial(relax_module.import_relax, model)
     if isinstance(model, torch.TorchModel):
@@ -113,6 +112,12 @@ def importer(model: Any, *, strict: bool = False, computes_made: bool = False) -
 
         return partial(import_relay, model)
     raise _not_a_model(model)
+
+
+def computing_made(read: Importer) -> Importer | None:
+    """Return what imports the model of `read`, an ONNX model, with what operators make of sizes alone computed by every
+    run; None of other models, of which none do."""
+    return replace(read, computes_made=True) if isinstance(read, OnnxImporter) else None
 
 
 def is_onnx(model: Any) -> bool:

@@ -127,11 +127,27 @@ def _counted(values: Sequence[np.ndarray], fit: Fit) -> Count | None:
     tells = len({value.shape for value in values}) == 1 or max(value.size for value in values) > 2
     if len(known) < len(lines) or not tells:
         return None
+    firsts, steps = zip(*known, strict=True)
     try:
-        first, step = map(fit.extent, zip(*known, strict=True))
-        return Count(first, step, tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True))))
+        along = tuple(_step(each, fit) for each in zip(*steps, strict=True))
+        shape = tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True)))
+        return Count(fit.extent(firsts), along, shape)
     except NotLinearError:
         return None
+
+
+def _step(steps: Sequence[int | None], fit: Fit) -> Extent:
+    """Return the step along an axis, which a value with one place on that does not tell.
+
+    Raises:
+        NotLinearError: It is no extent.
+    """
+    told = {step for step in steps if step is not None}
+    if len(told) < 2:
+        return Extent(told.pop() if told else 0)
+    if None in steps:
+        raise NotLinearError("not all values tell the step between numbers")
+    return fit.extent([step for step in steps if step is not None])
 
 
 def _ratio(values: Sequence[np.ndarray], fit: Fit) -> Count | None:
@@ -141,7 +157,7 @@ def _ratio(values: Sequence[np.ndarray], fit: Fit) -> Count | None:
     try:
         above, below = fit.ratio([float(value.flat[0]) for value in values])
         shape = tuple(map(fit.extent, zip(*(value.shape for value in values), strict=True)))
-        return Count(above, Extent(0), shape, below)
+        return Count(above, (Extent(0),) * len(shape), shape, below)
     except NotLinearError:
         return None
 
@@ -170,16 +186,16 @@ def _split(value: np.ndarray) -> list[np.ndarray]:
     return pieces if first == len(value) else [value]
 
 
-def _line(value: np.ndarray) -> tuple[int, int] | None:
-    """Return the first number and the step from each to the next; None where there is no one step, or a number is no
-    whole one."""
+def _line(value: np.ndarray) -> tuple[int, list[int | None]] | None:
+    """Return the first number and the step from each to the next along each axis, None for an axis of one; None where
+    there is no one step, or a number is no whole one."""
     if value.dtype.kind not in "iuf" or not value.size or not (abs(value) < _MOST_COUNTED).all():
         return None
-    whole = value.reshape(-1).astype(np.int64)
-    steps = np.unique(np.diff(whole))
-    if steps.size > 1 or (whole != value.reshape(-1)).any():
+    whole = value.astype(np.int64)
+    steps = [np.unique(np.diff(whole, axis=axis)) for axis in range(value.ndim)]
+    if any(step.size > 1 for step in steps) or (whole != value).any():
         return None
-    return int(whole[0]), int(steps[0]) if steps.size else 0
+    return int(whole.flat[0]), [int(step[0]) if step.size else None for step in steps]
 
 
 def _windows(shape: tuple[Extent, ...], periods: Sequence[int | None], symbols: Sizes) -> Iterator[TableWindow]:

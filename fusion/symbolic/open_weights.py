@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -21,22 +20,29 @@ def repeats(known: int, extent: Extent) -> bool:
 
 @dataclass(frozen=True)
 class Count:
-    """Numbers each of which is one step further than the one before.
+    """Numbers each of which is one step further than its neighbour along each axis: positions, or places in a table
+    whose rows lie behind one another.
 
     Attributes:
+        steps: Along each axis.
         shape: That they are counted in.
         divisor: What all are divided by: `n / (n - 1)` corrects the variance of n values.
     """
 
     first: Extent
-    step: Extent
+    steps: tuple[Extent, ...]
     shape: tuple[Extent, ...]
     divisor: Extent = _ONE
 
     @property
     def extents(self) -> tuple[Extent, ...]:
         """All that depends on sizes in it."""
-        return (self.first, self.step, self.divisor, *self.shape)
+        return (*self.numbers, *self.shape)
+
+    @property
+    def numbers(self) -> tuple[Extent, ...]:
+        """What the numbers follow from but for their place."""
+        return (self.first, *self.steps, self.divisor)
 
     @property
     def parts(self) -> tuple[Count, ...]:
@@ -46,12 +52,14 @@ class Count:
     def at(self, sizes: Sizes, dtype: np.dtype) -> np.ndarray:
         """Return the numbers."""
         counts = [extent.at(sizes) for extent in self.shape]
-        numbers = self.first.at(sizes) + self.step.at(sizes) * np.arange(prod(counts), dtype=np.int64)
+        numbers = np.full(counts, self.first.at(sizes), np.int64)
+        for step, places in zip(self.steps, np.ix_(*map(np.arange, counts)), strict=True):
+            numbers += step.at(sizes) * places
         if self.divisor == _ONE:
-            return numbers.astype(dtype).reshape(counts)
+            return numbers.astype(dtype)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios: np.ndarray = numbers / np.float64(self.divisor.at(sizes))
-        return ratios.astype(dtype).reshape(counts)
+        return ratios.astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,7 @@ class OpenWeight:
     @property
     def is_prefix(self) -> bool:
         """Whether at smaller sizes it is, in memory, the beginning of what it is at larger ones."""
-        counts = self.source.extents[:3] if isinstance(self.source, Count) else self.source.extents
+        counts = self.source.numbers if isinstance(self.source, Count) else self.source.extents
         first = next((axis for axis, extent in enumerate(self.shape) if not extent.is_static), 0)
         outer, inner = self.shape[:first], self.shape[first + 1 :]
         is_fixed = all(extent.is_static for extent in (*counts, *inner))

@@ -50,6 +50,9 @@ MAKES: dict[str, Make] = {
     "how many": lambda batch, past, length: np.array([length], np.float32),
     "correction": lambda batch, past, length: np.full((1, 1), (past + length) / (past + length - 1.0), np.float32),
     "positions": lambda batch, past, length: np.arange(past, past + length)[None],
+    "places in a mask": lambda batch, past, length: (
+        np.arange(batch)[:, None, None, None] * (past + length) + np.arange(length)
+    ),
     "table": lambda batch, past, length: TABLE[None, :length],
     "table behind a cache": lambda batch, past, length: np.repeat(TABLE[None, past : past + length], batch, 0),
     "copies": lambda batch, past, length: np.ones((batch, 1, length), np.float32),
@@ -71,7 +74,10 @@ def test_it_is_the_same_at_other_sizes(name: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(("name", "elements"), [("causal", 119), ("distances", 119), ("copies", 1), ("positions", 0)])
+@pytest.mark.parametrize(
+    ("name", "elements"),
+    [("causal", 119), ("distances", 119), ("copies", 1), ("positions", 0), ("places in a mask", 0)],
+)
 def test_it_takes_little_memory(name: str, elements: int) -> None:
     assert settled(MAKES[name]).table.size <= elements
 

@@ -18,7 +18,7 @@ from fusion.symbolic.settle_weights import Constants, Imports, settle
 NEAR = ({"b": 2, "l": 31}, {"b": 3, "l": 47})
 BOUNDS = {"b": range(1, 4097), "l": range(1, 513)}
 _SHAPE = (Extent(0, 1, ("b",)), Extent(0, 1, ("l",)))
-COUNTED = OpenWeight(_SHAPE, np.zeros(0, np.float32), Count(Extent(0), Extent(1), _SHAPE))
+COUNTED = OpenWeight(_SHAPE, np.zeros(0, np.float32), Count(Extent(0), (_SHAPE[1], Extent(1)), _SHAPE))
 
 
 def _rivals() -> tuple[OpenWeight, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -17,32 +17,43 @@ from fusion.frontends.onnx.signature import overridable_inputs, read_specs, spec
 from fusion.frontends.onnx.translate import translate
 from fusion.frontends.onnx.whole import import_whole_onnx
 
-__all__ = ["import_whole_onnx", "onnx_importer", "read_onnx_overridable", "read_onnx_signature", "take_as_inputs"]
+__all__ = ["OnnxImporter", "import_whole_onnx", "read_onnx_overridable", "read_onnx_signature", "take_as_inputs"]
 
 
-def onnx_importer(
-    source: Path | onnx.ModelProto, *, strict: bool, computes_made: bool = False
-) -> Callable[[Mapping[str, Sequence[int]]], ImportedModel]:
-    """Return what turns the ONNX model at or in `source`, which is read once, into Relax for given shapes; see
-    `fusion.frontends.import_model`. Its weights stay in memory, which all that it returns share; `computes_made` is as
-    in `translate`."""
-    model = read_model(source)
+@dataclass(frozen=True, eq=False)
+class OnnxImporter:
+    """Turns an ONNX model, which is read once, into Relax for given shapes; see `fusion.frontends.import_model`. Its
+    weights stay in memory, which all that it returns share.
 
-    def read(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
-        imported = _import(model, shapes, strict=strict, computes_made=computes_made)
-        return dataclasses.replace(imported, notes=model.notes)
+    Attributes:
+        strict: Refuse a model that needs a fallback subgraph.
+        computes_made: As in `translate`.
+    """
 
-    return read
+    model: ReadModel
+    strict: bool
+    computes_made: bool = False
 
+    @classmethod
+    def of(cls, source: Path | onnx.ModelProto, *, strict: bool) -> OnnxImporter:
+        """Return that of the ONNX model at or in `source`.
 
-def _import(
-    model: ReadModel, shapes: Mapping[str, Sequence[int]], *, strict: bool, computes_made: bool
-) -> ImportedModel:
-    odd = [value for value in true_inputs(model.proto.graph) if not can_cross(value.type)]
-    if odd and not strict:
-        return whole_model(model.proto, not_held(odd[0].name, odd[0].type))
-    inputs = bind_shapes(model.proto.graph, shapes)
-    return translate(model.proto, model.weights, inputs, strict=strict, computes_made=computes_made)
+        Raises:
+            FusionError: As `import_model` raises of models that cannot be read.
+        """
+        return cls(read_model(source), strict)
+
+    def __call__(self, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        """Return the model at these shapes of its inputs."""
+        return replace(self._import(shapes), notes=self.model.notes)
+
+    def _import(self, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        model = self.model
+        odd = [value for value in true_inputs(model.proto.graph) if not can_cross(value.type)]
+        if odd and not self.strict:
+            return whole_model(model.proto, not_held(odd[0].name, odd[0].type))
+        inputs = bind_shapes(model.proto.graph, shapes)
+        return translate(model.proto, model.weights, inputs, strict=self.strict, computes_made=self.computes_made)
 
 
 def read_onnx_signature(source: Path | onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
