@@ -39,6 +39,7 @@ class ImportedModel:
         fallbacks: The nodes in those subgraphs.
         branches: Modules whose `main` computes one branch of a condition that only the run knows, by name, inner
             branches before those they are in. A `main` chooses one as `branch_call` says; every one is chosen once.
+        has_zero_means: Whether a mean of no elements is 0 where the model is from, and not 0 / 0.
         notes: What reports should say of the model as it was given, one sentence each.
     """
 
@@ -48,6 +49,7 @@ class ImportedModel:
     subgraphs: Mapping[str, bytes] = field(default_factory=dict)
     fallbacks: tuple[FallbackNode, ...] = ()
     branches: Mapping[str, tvm.IRModule] = field(default_factory=dict)
+    has_zero_means: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -45,7 +45,7 @@ def bounds_with_nothing(
     """
     dims, bounds, told = found.dims, dict(found.bounds), tuple(weights)
     divided = {name for size in dims.derived if size.divisor > 1 for part in size.parts for name in part.symbols}
-    empty = _Emptied(found, importer.read(found.near[0]), weights)
+    empty = _Emptied(found, importer.read(found.near[0]), weights, _OF_NOTHING | importer.further_of_nothing)
     taking = list[str]()
     for symbol, taken in found.bounds.items():
         if taken[0] == taken.step == 1 and symbol not in divided and len(taking) < _MOST:
@@ -78,11 +78,13 @@ class _Emptied:
     Attributes:
         near: Its import at the sizes `found.near[0]`, which the others keep.
         weights: Its constants that depend on sizes.
+        of_nothing: Operators that may make something of nothing.
     """
 
     found: FoundModel
     near: tvm.IRModule
     weights: Sequence[OpenWeight]
+    of_nothing: Collection[str]
 
     def sizes(self, symbols: Sequence[str]) -> Sizes:
         """Return the sizes where those of `symbols` are 0."""
@@ -100,7 +102,7 @@ class _Emptied:
             raise Declined("a constant would have less than no elements")
         if any(_is_before_first(weight, sizes) > _is_before_first(weight, near) for weight in self.weights):
             raise Declined("the place before the first of an axis would be read")
-        walk = _Walk.of(self.near, self.found.graph, sizes)
+        walk = _Walk.of(self.near, self.found.graph, sizes, self.of_nothing)
         given = zip(walk.graphs[MAIN].params, self.found.dims.shapes(sizes).values(), strict=False)
         nothing = {param for param, shape in given if 0 in shape}
         walk.through(MAIN, nothing, set(nothing))
@@ -144,6 +146,7 @@ class _Walk:
         graphs: By name.
         lines: Of each of them, with the extents at all sizes.
         firsts: The place of the first of these lines among those of all.
+        of_nothing: Operators that may make something of nothing.
         left: Places of operators that an import may leave out.
     """
 
@@ -151,17 +154,18 @@ class _Walk:
     lines: Mapping[str, Sequence[tuple[OperatorLine, tuple[Extent, ...]]]]
     firsts: Mapping[str, int]
     sizes: Sizes
+    of_nothing: Collection[str]
     left: set[int] = field(default_factory=set, init=False)
 
     @classmethod
-    def of(cls, mod: tvm.IRModule, graph: OpenOutline, sizes: Sizes) -> _Walk:
+    def of(cls, mod: tvm.IRModule, graph: OpenOutline, sizes: Sizes, of_nothing: Collection[str]) -> _Walk:
         """Return a walk through `mod`, the operators of which are those of `graph`."""
         main, branches = split_branches(mod)
         graphs = {**{name: branch[MAIN] for name, branch in branches.items()}, MAIN: main[MAIN]}
         counts = [len(Bindings.of(each).all) + 1 for each in graphs.values()]  # what a graph returns is a line too
         firsts = dict(zip(graphs, accumulate(counts, initial=0), strict=False))
         lines = {name: graph.lines[firsts[name] :][:count] for name, count in zip(graphs, counts, strict=True)}
-        return cls(graphs, lines, firsts, sizes)
+        return cls(graphs, lines, firsts, sizes, of_nothing)
 
     def through(self, name: str, nothing: set[relax.Var], known: set[relax.Var]) -> None:
         """Walk through a graph, of the parameters of which those have no elements, and an import knows these.
@@ -180,7 +184,7 @@ class _Walk:
                 nothing.add(binding.var)
             elif isinstance(binding.value, relax.Tuple) or call is not None:
                 pass
-            elif not all(counts) or (read & nothing and line.operator not in _OF_NOTHING):
+            elif not all(counts) or (read & nothing and line.operator not in self.of_nothing):
                 raise Declined(f"{line.operator} makes something of nothing")
             if binding.var in nothing or read <= known:
                 known.add(binding.var)

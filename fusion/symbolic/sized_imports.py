@@ -87,6 +87,7 @@ class SizedImports:
         outlines: Of some of these, their operators.
         refused: Why it cannot be imported, by the shapes; without the frames of what failed, which hold its arrays.
         limits: What ended imports and says nothing of the model, but of this process and its memory.
+        further_of_nothing: Operators whose result of no elements is, in the framework of the model, that of kernels.
         begin: Told of each model that may be it, before bounds of that are known.
         is_linear: Whether it is not known yet that numbers follow from sizes otherwise than as multiples: then they do
             so where fewer of these are open, too.
@@ -99,6 +100,7 @@ class SizedImports:
     outlines: dict[Shapes, tuple[OperatorLine, ...]] = field(default_factory=dict)
     refused: dict[Shapes, Exception] = field(default_factory=dict)
     limits: list[FusionError] = field(default_factory=list)
+    further_of_nothing: set[str] = field(default_factory=set)
     begin: Callable[[FoundModel], None] = lambda found: None
     is_linear: bool = True
 
@@ -126,6 +128,8 @@ class SizedImports:
 
     def _read(self, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
         imported = self.read_shapes(shapes)
+        if imported.has_zero_means:
+            self.further_of_nothing.add("mean")
         if imported.mod is None or imported.subgraphs:
             raise Declined("ONNX Runtime runs a part of it")
         if fails_always(imported.mod):

@@ -16,6 +16,7 @@ from typing import Any
 import tvm
 from tvm_ffi.serialization import from_json_graph_str
 
+from backends.tensorir.legalize.sums import COUNTS
 from fusion.declined import Declined
 from fusion.extents import DerivedSize, Extent
 from fusion.json_graph import Node, references
@@ -23,7 +24,7 @@ from fusion.symbolic.fit import Fit
 
 Ratio = tuple[tuple[Extent, ...], Extent]
 """The product of some extents divided by another."""
-_NUMBER, _CONSTANT, _FLOAT = "int", "ir.IntImm", "ir.FloatImm"
+_NUMBER, _CONSTANT, _FLOAT, _BLOCK = "int", "ir.IntImm", "ir.FloatImm", "s_tir.SBlock"
 _MOST_EXACT = 2**53
 """Beyond it not every whole number is a float64."""
 
@@ -153,16 +154,29 @@ class Unified:
                 raise Declined(f"a {node['type']} holds a number that depends on the open sizes: {extent}")
             if not extent.is_static:
                 moved[place] = writer.expression(extent, data["ty"])
+        counts = _counts(nodes)
         for place, value, ratio in zip(text.places, text.floats, self.ratios, strict=True):
             data = nodes[place]["data"]
             data["value"] = value
             if ratio is not None:
-                moved[place] = writer.ratio(ratio, data["ty"])
+                moved[place] = writer.ratio(ratio, data["ty"], is_count=place in counts)
         for node in nodes:
             data = node.get("data")
             for key, place in references(node):
                 data[key] = moved.get(place, place)
         return from_json_graph_str(json.dumps({"root_index": text.root, "nodes": nodes}))
+
+
+def _counts(nodes: Sequence[Node]) -> set[int]:
+    """Return the places of the floats by which blocks with the annotation `COUNTS` divide."""
+    found = set[int]()
+    for node in nodes:
+        if node["type"] == _BLOCK:
+            notes = nodes[node["data"]["annotations"]]
+            if any(nodes[place].get("data") == COUNTS for _, place in references(notes)):
+                value = nodes[nodes[node["data"]["body"]]["data"]["value"]]
+                found.add(value["data"]["b"])
+    return found
 
 
 @dataclass
@@ -180,20 +194,25 @@ class _Writer:
         narrow = self.nodes[kind]["data"]["dtype"] != "int64"
         return self._add("prim.Cast", span=0, ty=kind, value=result) if narrow else result
 
-    def ratio(self, ratio: Ratio, kind: int) -> int:
+    def ratio(self, ratio: Ratio, kind: int, *, is_count: bool) -> int:
         """Return the place of a ratio as an expression of the floating type at `kind`: divided by 1 where that is by 0,
-        as of one pixel between its corners nothing is read but the first."""
+        as of one pixel between its corners nothing is read but the first. One that is a count is 1 at least."""
         (first, *factors), below = ratio
         wide = self._add("ir.PrimType", span=0, dtype="int64")
         above = self._extent(first, wide)
         for factor in factors:
             above = self._add("prim.Mul", span=0, ty=wide, a=above, b=self._extent(factor, wide))
+        if is_count:
+            above = self._positive(above, wide)
         result = self._add("prim.Cast", span=0, ty=kind, value=above)
         if below == Extent(1):
             return result
-        positive = self._add("prim.Max", span=0, ty=wide, a=self._extent(below, wide), b=self._constant(1, wide))
-        divisor = self._add("prim.Cast", span=0, ty=kind, value=positive)
+        divisor = self._add("prim.Cast", span=0, ty=kind, value=self._positive(self._extent(below, wide), wide))
         return self._add("prim.Div", span=0, ty=kind, a=result, b=divisor)
+
+    def _positive(self, number: int, wide: int) -> int:
+        """Return the place of what is at `number`, or 1 where that is less."""
+        return self._add("prim.Max", span=0, ty=wide, a=number, b=self._constant(1, wide))
 
     def _extent(self, extent: Extent, wide: int) -> int:
         if extent.is_static:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import fusion
@@ -16,6 +17,11 @@ from tests.frontends.models import branch, choose
 Nodes = list[onnx.NodeProto]
 LAST = numpy_helper.from_array(np.array(-1, np.int64), "last")
 AXIS = numpy_helper.from_array(np.array([1], np.int64), "axis")
+
+
+class Mean(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(1)
 
 
 def compiled(
@@ -137,12 +143,34 @@ def test_a_pad_of_nothing_is_its_value(value: float) -> None:
     assert len(module.specializations) == 1
 
 
-def test_the_mean_of_none_is_what_the_static_form_says() -> None:
-    module = compiled([helper.make_node("ReduceMean", ["x"], ["made"], axes=[1], keepdims=0)], 2)
-    past, x = rows(2, 1), rows(2, 3)
-    np.testing.assert_allclose(module(past, x)[0], x.mean(1), rtol=1e-5, atol=1e-6)
-    assert (module(past, rows(2, 0))[0] == 0).all()
-    assert len(module.specializations) == 2, "0 / 0 would be no number"
+def test_the_mean_of_none_is_0_and_other_quotients_are_no_numbers() -> None:
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0),
+        helper.make_node("Shape", ["x"], ["length"], start=1, end=2),
+        helper.make_node("Cast", ["length"], ["count"], to=TensorProto.FLOAT),
+        helper.make_node("Div", ["sum", "count"], ["quotient"]),
+        helper.make_node("Concat", ["mean", "quotient"], ["made"], axis=1),
+    ]
+    module = compiled(nodes, 2)
+    for batch, length in ((2, 3), (1, 1), (3, 40), (0, 0)):
+        x = rows(batch, length)
+        expected = np.concatenate([x.mean(1)] * 2, 1) if x.size else np.zeros((0, 16))
+        np.testing.assert_allclose(module(rows(batch, 1), x)[0], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(module(rows(2, 1), rows(2, 0))[0], [[0] * 8 + [np.nan] * 8] * 2)
+    alone = compiled([nodes[0], helper.make_node("Tanh", ["mean"], ["made"])], 2)
+    assert not alone(rows(2, 1), rows(2, 0))[0].any()
+    (form,) = alone.specializations
+    assert form.opened is not None
+
+
+def test_the_mean_of_none_is_no_number_to_torch() -> None:
+    example = torch.randn(2, 5, 8)
+    program = torch.export.export(Mean(), (example,), dynamic_shapes=({1: torch.export.Dim.AUTO},))
+    module = fusion.compile(program, wait=True, cache=False, threads=2)
+    for length in (5, 1, 17, 0):
+        x = torch.randn(2, length, 8)
+        np.testing.assert_allclose(module(x.numpy())[0], x.mean(1).numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("reduction", ["add", "max"])
@@ -190,17 +218,18 @@ def test_a_branch_makes_something_of_nothing_as_its_model_does() -> None:
 
 
 def test_sizes_that_may_be_0_alone_are_not_so_together() -> None:
-    """Of a cache and new rows, one may be empty; the last row, and the mean, are of both."""
+    """Of a cache and new rows, one may be empty; the last row, and the place of the largest, are of both."""
     last = compiled(joined(helper.make_node("Gather", ["rows", "last"], ["made"], axis=1)), 2, batch=2)
-    mean = compiled(joined(helper.make_node("ReduceMean", ["rows"], ["made"], axes=[1], keepdims=0)), 2, batch=2)
-    for module, find in ((last, lambda rows: rows[:, -1]), (mean, lambda rows: rows.mean(1))):
+    largest = [helper.make_node("ArgMax", ["rows"], ["place"], axis=1, keepdims=0)]
+    largest.append(helper.make_node("Cast", ["place"], ["made"], to=TensorProto.FLOAT))
+    place = compiled(joined(*largest), 2, batch=2)
+    for module, find in ((last, lambda rows: rows[:, -1]), (place, lambda rows: rows.argmax(1))):
         for cached, length in ((3, 1), (0, 5), (0, 1)):
             past, x = rows(2, cached), rows(2, length)
-            np.testing.assert_allclose(module(past, x)[0], find(np.concatenate([past, x], 1)), rtol=1e-5, atol=1e-6)
-    (form,) = mean.specializations
+            np.testing.assert_array_equal(module(past, x)[0], find(np.concatenate([past, x], 1)))
+    (form,) = place.specializations
     assert form.opened is not None
     assert form.opened.describe_bounds() == "cached 0 to 4096, length 1 to 4096"
-    assert (mean(rows(2, 0), rows(2, 0))[0] == 0).all()
     with pytest.raises(FusionError, match="outside its axis"):
         last(rows(2, 0), rows(2, 0))
 

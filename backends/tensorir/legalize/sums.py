@@ -9,6 +9,10 @@ from tvm import relax, te, tirx, topi
 from backends.tensorir.legalize.common import FLegalize, normalized_axes, wide_dtype
 from fusion.bindings import data_of
 
+COUNTS = "fusion.counts"
+"""Annotates the block that divides by the number of elements that a mean is of: by 1 where there are none, so that it
+is 0, as to ONNX Runtime. Other quotients of the same numbers are 0 / 0 there."""
+
 
 def total(x: te.Tensor, axes: list[int], keepdims: bool) -> te.Tensor:
     """Return the sum over `axes`, accumulated in float32 for narrower floats."""
@@ -21,7 +25,11 @@ def mean(x: te.Tensor, axes: list[int], keepdims: bool) -> te.Tensor:
     if "int" in str(x.dtype):
         whole = topi.sum(_cast(x, "int64"), axes, keepdims)
         return _cast(topi.divide(whole, tirx.const(count, "int64")), x.dtype)
-    return _cast(total(x, axes, keepdims) / count, x.dtype)
+    summed = total(x, axes, keepdims)
+    means = te.compute(
+        summed.shape, lambda *index: summed(*index) / tirx.const(count, summed.dtype), "T_divide", attrs={COUNTS: True}
+    )
+    return _cast(means, x.dtype)
 
 
 def _sum(x: te.Tensor, axes: list[int], keepdims: bool) -> te.Tensor:

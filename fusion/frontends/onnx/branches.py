@@ -92,4 +92,7 @@ def assemble(
             data.update(branch.subgraphs)
             nodes += branch.fallbacks
             mods.update({**branch.branches, name: branch.mod})
-    return ImportedModel(mod=mod, inputs=inputs, outputs=outputs, subgraphs=data, fallbacks=tuple(nodes), branches=mods)
+    return ImportedModel(
+        mod=mod, inputs=inputs, outputs=outputs, subgraphs=data, fallbacks=tuple(nodes), branches=mods,
+        has_zero_means=True,
+    )  # fmt: skip
