@@ -143,12 +143,13 @@ def _with_sizes(spec: TensorSpec, known: Mapping[str, int]) -> TensorSpec:
 
 
 def require_dims(inputs: Sequence[TensorSpec], bounds: Mapping[str, range]) -> None:
-    """Raise unless each name in `bounds` is that of an open dimension of `inputs`.
+    """Raise unless each name in `bounds` is that of a dimension of `inputs` that the model leaves open, which has one
+    of these sizes if it has one.
 
     Raises:
-        ShapeError: One is not.
+        ShapeError: One is not, or has another.
     """
-    names = {name for spec in inputs for name in spec.declared or () if isinstance(name, str)}
+    names = {axis for spec in inputs for axis in spec.axes if axis}
     for name in bounds.keys() - names:
         raise ShapeError(
             f"no open dimension has the name {name!r}",
@@ -156,9 +157,11 @@ def require_dims(inputs: Sequence[TensorSpec], bounds: Mapping[str, range]) -> N
             why=f"the open dimensions are {', '.join(sorted(names))}" if names else "none has a name",
             hint="shapes= gives names to the dimensions that the model leaves open",
         )
+    if why := beyond(inputs, [spec.shape or () for spec in inputs], bounds):
+        raise ShapeError("a size is out of bounds", why=why, hint="give another size, or other bounds=")
 
 
-def beyond(inputs: Sequence[TensorSpec], shapes: Sequence[Sequence[int]], bounds: Mapping[str, range]) -> str:
+def beyond(inputs: Sequence[TensorSpec], shapes: Sequence[Sequence[int | None]], bounds: Mapping[str, range]) -> str:
     """Return which dimension has a size that is not among its `bounds` where `inputs` have `shapes`; "" if none has."""
     for axis, size, where in _sizes_of_names(inputs, shapes):
         sizes = bounds.get(axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -38,6 +38,7 @@ class Job:
         compiled: Ours, where it need not be compiled again.
         precision: "fp32", or "bf16" for the engines that have it: fusion and OpenVINO.
         effort: Of fusion.
+        bounds: The sizes of open dimensions by their names, for fusion.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Job:
     compiled: Compiled | None = None
     precision: str = "fp32"
     effort: str = "fast"
+    bounds: Mapping[str, range] = field(default_factory=dict)
 
 
 class Engine(Protocol):

@@ -77,7 +77,7 @@ class Fusion:
 def _compile(job: Job) -> fusion.CompiledModule:
     return fusion.compile(
         str(job.path), shapes=dict(job.shapes), threads=job.threads, precision=job.precision, effort=job.effort,
-        cache=False, database=False, wait=True, hot_shapes=0,
+        cache=False, database=False, wait=True, hot_shapes=0, bounds=job.bounds,
     )  # fmt: skip
 
 

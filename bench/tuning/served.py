@@ -117,7 +117,7 @@ def _network(kind: ServerKind, folder: Path) -> TunedNetwork:
     model = TunedModel(_MODEL, lambda: fusion.compile(str(make(_MODEL).path)))
     models = JobModels(kind.ctx, job)
     with kind.ctx.target:
-        given = read_models(str(make(_MODEL).path), {})
+        given = read_models(str(make(_MODEL).path), {}, {})
         models.add_all(given, [model], Measuring(kind.ctx, job.knowledge), lambda: None)
     return job.networks[0]
 

@@ -12,11 +12,21 @@ from fusion.cli.bench_stream import bench_stream
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, read_inputs_of
-from fusion.cli.options import add_json, add_model, add_params, add_shapes, add_verb, parse_sizes, user_path
+from fusion.cli.options import (
+    add_bounds,
+    add_json,
+    add_model,
+    add_params,
+    add_shapes,
+    add_verb,
+    parse_bounds,
+    parse_sizes,
+    user_path,
+)
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import FusionError, InternalError, OptionError
-from fusion.signature import complete_shapes, require_static
+from fusion.signature import complete_shapes, require_dims, require_static
 
 _ROUNDS = 9
 
@@ -29,6 +39,7 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     add_model(parser, "ONNX file or Relay text")
     add_shapes(parser)
+    add_bounds(parser)
     parser.add_argument("--shapes", type=user_path, metavar="FILE", help="JSON: the shapes of many calls, run in order")
     add_params(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="of every engine; all allowed CPUs by default")
@@ -98,7 +109,9 @@ def _all_shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     from fusion.api import bind_shapes
 
     shapes = complete_shapes(inputs, parse_sizes(options.shape, "bench"))
-    require_static(bind_shapes(inputs, shapes))
+    bound = bind_shapes(inputs, shapes)
+    require_static(bound)
+    require_dims(bound, parse_bounds(options.bounds or ()))
     return shapes
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import fusion
 from fusion.cli.difference import difference
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
-from fusion.cli.options import parse_sizes
+from fusion.cli.options import parse_bounds, parse_sizes
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
@@ -41,8 +41,9 @@ def bench_relay(options: argparse.Namespace) -> int:
     with progress(f"compiling {options.model}"):
         started = time.perf_counter()
         module = fusion.compile(
-            options.model, shapes=shapes or None, params=options.params, threads=options.threads, wait=True
-        )
+            options.model, shapes=shapes or None, params=options.params, threads=options.threads, wait=True,
+            bounds=parse_bounds(options.bounds or ()),
+        )  # fmt: skip
         inputs = complete_inputs(module, {}, shapes, 0)
         arrays = [inputs[spec.name] for spec in module.inputs]
         module(*arrays)

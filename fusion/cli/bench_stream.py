@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fusion
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import read_inputs_of
+from fusion.cli.options import parse_bounds
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.cli.shape_stream import Shapes, read_stream, where
 from fusion.errors import ExecutionError, FusionError, OptionError
 from fusion.memory import check_memory
-from fusion.signature import TensorSpec, complete_shapes, require_static
+from fusion.signature import TensorSpec, complete_shapes, require_dims, require_static
 
 if TYPE_CHECKING:
     from bench.peers.engine import Arrays
@@ -40,7 +41,8 @@ def bench_stream(options: argparse.Namespace, peers: Sequence[str] | None) -> in
                 f"the peer {peer!r} runs no stream of shapes", why="it needs every shape beforehand",
                 hint=f"--peers takes {', '.join(bench.peers.STANDARD)} there",
             )  # fmt: skip
-    calls = _read_calls(options)
+    bounds = parse_bounds(options.bounds or ())
+    calls = _read_calls(options, bounds)
     path, threads = Path(options.model).resolve(), options.threads or default_threads()
     specs = inputs.read_specs(path, calls[0])
 
@@ -49,7 +51,8 @@ def bench_stream(options: argparse.Namespace, peers: Sequence[str] | None) -> in
 
     with progress(f"running {len(calls)} calls of {options.model}"):
         try:
-            result = run_stream(Job(path, {}, threads), StreamPlan(threads, tuple(chosen)), calls, draw, path.stem)
+            job = Job(path, {}, threads, bounds=bounds)
+            result = run_stream(job, StreamPlan(threads, tuple(chosen)), calls, draw, path.stem)
         except EngineError as error:
             raise _reason(options, calls[0], error) from error
     show(report.text(result), result.as_dict(), options.json)
@@ -59,24 +62,25 @@ def bench_stream(options: argparse.Namespace, peers: Sequence[str] | None) -> in
 def _reason(options: argparse.Namespace, shapes: Shapes, error: Exception) -> FusionError:
     """Return why there is no result: what `fusion compile` says of the model, if it refuses it too."""
     try:
-        fusion.compile(options.model, shapes=shapes, threads=options.threads)
+        bounds = parse_bounds(options.bounds or ())
+        fusion.compile(options.model, shapes=shapes, threads=options.threads, bounds=bounds)
     except FusionError as refused:
         return refused
     return ExecutionError("the stream cannot be run", why=str(error), hint="check the shapes of that call")
 
 
-def _read_calls(options: argparse.Namespace) -> list[Shapes]:
+def _read_calls(options: argparse.Namespace, bounds: Mapping[str, range]) -> list[Shapes]:
     """Return the shapes of all inputs for each call of the file.
 
     Raises:
-        FusionError: The file does not hold such calls, or one of them does not fit the model.
+        FusionError: The file does not hold such calls, or one of them does not fit the model or `bounds`.
     """
     inputs = read_inputs_of(options.model)
     calls = read_stream(options.shapes)
-    return [_complete(inputs, call, where(options.shapes, place)) for place, call in enumerate(calls)]
+    return [_complete(inputs, call, bounds, where(options.shapes, place)) for place, call in enumerate(calls)]
 
 
-def _complete(inputs: Sequence[TensorSpec], call: Shapes, place: str) -> Shapes:
+def _complete(inputs: Sequence[TensorSpec], call: Shapes, bounds: Mapping[str, range], place: str) -> Shapes:
     # Here, not above: these import the compiler, which `fusion --help` should not.
     from fusion.api import bind_shapes
     from fusion.tensors import numpy_dtype
@@ -84,6 +88,7 @@ def _complete(inputs: Sequence[TensorSpec], call: Shapes, place: str) -> Shapes:
     try:
         bound = bind_shapes(inputs, complete_shapes(inputs, call))
         require_static(bound)
+        require_dims(bound, bounds)
         for spec in bound:
             check_memory(spec.extents, numpy_dtype(spec.dtype).itemsize, f"input {spec.name!r}")
     except FusionError as error:

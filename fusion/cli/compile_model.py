@@ -12,7 +12,6 @@ from fusion.cli.models import is_saved, open_module
 from fusion.cli.options import (
     SAVED_SUFFIX,
     add_backends,
-    add_bounds,
     add_compile_options,
     add_dump,
     add_json,
@@ -36,7 +35,6 @@ def add_parser(verbs: Any) -> None:
         "-o", "--output", type=user_path, metavar="FILE", help="saved module; beside the model by default"
     )
     add_compile_options(parser)
-    add_bounds(parser)
     add_backends(parser)
     add_timing(parser)
     add_dump(parser)

@@ -10,7 +10,6 @@ from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import open_module
 from fusion.cli.options import (
     add_backends,
-    add_bounds,
     add_compile_options,
     add_inputs,
     add_json,
@@ -36,7 +35,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--html", type=user_path, metavar="FILE", help="write the graph as a page for a browser")
     add_inputs(parser)
     add_compile_options(parser)
-    add_bounds(parser)
     add_backends(parser)
     add_json(parser)
     parser.set_defaults(verb=explain)

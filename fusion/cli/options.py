@@ -72,6 +72,7 @@ def add_params(parser: argparse.ArgumentParser) -> None:
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add what steers a compilation."""
     add_shapes(parser)
+    add_bounds(parser)
     add_params(parser)
     targets = '"llvm" (this machine, default), "llvm -mcpu=NAME", "cuda [-arch=NAME]"'
     parser.add_argument("--target", metavar="T", help=targets)

@@ -13,7 +13,6 @@ import numpy as np
 from fusion.cli.check_arguments import check_arguments
 from fusion.cli.models import open_module
 from fusion.cli.options import (
-    add_bounds,
     add_compile_options,
     add_inputs,
     add_json,
@@ -37,7 +36,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("-o", "--output", type=user_path, metavar="FILE.npz", help="where to write the outputs")
     add_inputs(parser)
     add_compile_options(parser)
-    add_bounds(parser)
     add_json(parser)
     parser.set_defaults(verb=run)
 

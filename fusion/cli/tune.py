@@ -8,7 +8,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fusion.cli.exit_codes import INTERRUPTED, OK
-from fusion.cli.options import add_database, add_json, add_shapes, add_verb, parse_shapes, user_path
+from fusion.cli.options import (
+    add_bounds,
+    add_database,
+    add_json,
+    add_shapes,
+    add_verb,
+    parse_bounds,
+    parse_shapes,
+    user_path,
+)
 from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.errors import OptionError
@@ -38,6 +47,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--machine", action="store_true", help="learn about this machine instead")
     parser.add_argument("--budget", default=_BUDGET, metavar="T", help=f"time: 90s, {_BUDGET} (default), 1h, or 0")
     add_shapes(parser)
+    add_bounds(parser)
     parser.add_argument("--target", metavar="T", default="llvm", help='"llvm" (this machine, default)')
     parser.add_argument("--threads", type=int, metavar="N", help="of the kernels; all allowed CPUs by default")
     parser.add_argument("--rpc", metavar="HOST:PORT", help="tracker of TVM RPC, on whose servers points are measured")
@@ -55,7 +65,7 @@ def tune(options: argparse.Namespace) -> int:
     read_budget(options.budget)
     if not options.machine:
         return _tune_models(options)
-    for name in ("models", "shape", "report", "precision", "rpc", "key"):
+    for name in ("models", "shape", "bounds", "report", "precision", "rpc", "key"):
         if getattr(options, name):
             raise OptionError(f"{name} has no use with --machine", why="that measures drawn operators, not models")
     return _tune_machine(options)
@@ -64,7 +74,7 @@ def tune(options: argparse.Namespace) -> int:
 def _tune_models(options: argparse.Namespace) -> int:
     if not options.models:
         raise OptionError("nothing to tune is named", hint="write: fusion tune MODEL..., or fusion tune --machine")
-    shapes = parse_shapes(options.shape)
+    shapes, bounds = parse_shapes(options.shape), parse_bounds(options.bounds or ())
     read_tracker(options.rpc, options.key)
     from fusion import tune as tune_models
 
@@ -78,7 +88,7 @@ def _tune_models(options: argparse.Namespace) -> int:
         tuning = tune_models(
             options.models, options.target, shapes=shapes or None, threads=options.threads,
             precision=options.precision or "fp32", budget=options.budget, database=options.db, rpc=options.rpc,
-            key=options.key, on_progress=tell,
+            key=options.key, on_progress=tell, bounds=bounds,
         )  # fmt: skip
     lines = [*tuning.lines(), *_next_steps(options, tuning)]
     if options.report:
@@ -95,6 +105,7 @@ def _next_steps(options: argparse.Namespace, tuning: Tuning) -> list[str]:
         value = getattr(options, name)
         words += [f"--{name}", str(value)] if value != usual else []
     shapes = [word for shape in options.shape for word in ("--shape", shape)]
+    shapes += [word for sizes in options.bounds or () for word in ("--bounds", sizes)]
     if tuning.interrupted:
         servers = [] if options.rpc is None else ["--rpc", options.rpc, "--key", options.key]
         return [f"to go on: fusion tune {shlex.join([*options.models, *words, *servers, *shapes])}"]

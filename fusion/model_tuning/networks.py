@@ -18,7 +18,7 @@ from fusion.frontends.branched import join_branches
 from fusion.measuring import KernelNetwork, Measuring, read_network
 from fusion.module.random_inputs import random_inputs
 from fusion.pipeline import lower_graph
-from fusion.signature import complete_shapes, name_dims, require_static
+from fusion.signature import TensorSpec, complete_shapes, name_dims, require_dims, require_static
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,21 @@ class GivenModel:
     shapes: Shapes
 
 
-def read_models(models: Any, shapes: Mapping[str, Sequence[int | str]]) -> list[GivenModel]:
+def read_models(
+    models: Any, shapes: Mapping[str, Sequence[int | str]], bounds: Mapping[str, range]
+) -> list[GivenModel]:
     """Return one model, or those of a list, each with those of the `shapes` that are of its inputs.
 
     Raises:
         OptionError: The list is empty.
-        ShapeError: A model leaves a dimension open, or a shape is of no input of any.
+        ShapeError: A model leaves a dimension open, or a shape is of no input of any, or one of the `bounds` of no
+            dimension, or a size is not within these.
         FusionError: A model cannot be read.
     """
     some = models if isinstance(models, list) else [models]
     if not some:
         raise OptionError("there is no model to tune", hint="give one, or a list of several")
-    given, known = list[GivenModel](), dict[str, None]()
+    given, known, seen = list[GivenModel](), dict[str, None](), list[TensorSpec]()
     for model, name in zip(some, _names(some), strict=True):
         opened = open_model(model)
         inputs, _ = read_signature(opened)
@@ -55,11 +58,14 @@ def read_models(models: Any, shapes: Mapping[str, Sequence[int | str]]) -> list[
         mine = {spec.name: shapes[spec.name] for spec in inputs if spec.name in shapes}
         inputs, named = name_dims(inputs, mine)
         complete = complete_shapes(inputs, named)
-        require_static(bind_shapes(inputs, complete), "kernels are measured at one size of each dimension")
+        bound = bind_shapes(inputs, complete)
+        require_static(bound, "kernels are measured at one size of each dimension")
+        seen += bound
         given.append(GivenModel(name, opened, complete))
     for name in shapes:
         if name not in known:
             raise unknown_input(name, list(known))
+    require_dims(seen, bounds)
     return given
 
 

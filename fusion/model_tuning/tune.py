@@ -20,7 +20,7 @@ from fusion.model_tuning.served_run import ServedRun
 from fusion.model_tuning.servers import join_servers, kinds_of, names_of
 from fusion.model_tuning.tuning import TunedModel, Tuning
 from fusion.module.kernel_library import KernelLibrary
-from fusion.options import MAX, read_budget, read_named_shapes, read_tracker
+from fusion.options import MAX, read_bounds, read_budget, read_named_shapes, read_tracker
 from fusion.temporary_folder import temporary_folder
 from fusion.threads import require_threads
 from tuning.database import Database, RecordStore
@@ -42,6 +42,7 @@ def tune(
     rpc: str | None = None,
     key: str | None = None,
     on_progress: Callable[[Tuning], None] = lambda tuning: None,
+    bounds: Mapping[str, range] | None = None,
 ) -> Tuning:
     """Search for the fastest loops of all kernels of one model or several, measured in these models on this machine,
     and keep what was measured: `compile(model, database=...)` takes the best from then on, and measures nothing.
@@ -61,6 +62,7 @@ def tune(
             server's CPU unless one is named, and so are the threads; measurements of different CPUs are kept apart, and
             `compile` takes those of a server on a machine like it.
         on_progress: Is called with what was done so far, after each few points.
+        bounds: As for `compile`: the sizes of open dimensions by their names, of which each model is tuned at one.
 
     Raises:
         OptionError: An option has a value that is not allowed, there is no place for what is measured, or the target
@@ -83,7 +85,8 @@ def tune(
     store = _required_store(ctx.database)
     if address is None:
         require_threads(ctx.threads)
-    asked = _Asked(read_models(models, given), options, seconds, store, on_progress)
+    sizes = {} if bounds is None else read_bounds(bounds)
+    asked = _Asked(read_models(models, given, sizes), options, seconds, store, on_progress)
     return asked.here(ctx) if address is None else asked.on_servers(Tracker(*address), str(key))
 
 

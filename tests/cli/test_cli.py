@@ -116,6 +116,7 @@ def test_bounds_say_which_sizes_open_dimensions_have(
     code, _, error = run(capsys, "run", output, "--shape", "x=7,8")
     assert (code, "dimension 'n' is 7 in axis 0 of input 'x', and takes 2 to 10" in error) == (2, True)
     assert "compile the model with other --bounds" in error
+    assert run(capsys, "compare", folder / "free.onnx", "--shape", "x=6,8", "--bounds", "rows=1-8")[0] == 0
 
 
 def test_a_home_is_known_in_every_path(
@@ -337,6 +338,12 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
         (["compile", "mlp.onnx", "--shape", "x=a,b"], 2, "--shape x=a,b contradicts the model"),
         (["compile", "free.onnx", "--shape", "z=a,8"], 2, "no input 'z'"),
         (["compile", "free.onnx", "--bounds", "m=1-8"], 2, "no open dimension has the name 'm'"),
+        (["compile", "free.onnx", "--shape", "x=9,8", "--bounds", "rows=1-8"], 2, "'rows' is 9 in axis 0 of input 'x'"),
+        (["compare", "free.onnx", "--shape", "x=9,8", "--bounds", "rows=1-8"], 2, "and takes 1 to 8"),
+        (["bench", "free.onnx", "--shape", "x=9,8", "--bounds", "rows=1-8"], 2, "give another size, or other --bounds"),
+        (["bench", "free.onnx", "--shape", "x=9,8", "--bounds", "m=1-8"], 2, "no open dimension has the name 'm'"),
+        (["plan", "free.onnx", "--devices=llvm:0-0", "--shape=x=9,8", "--bounds=rows=2-8/2"], 2, "in steps of 2"),
+        (["tune", "--machine", "--bounds", "rows=1-8"], 2, "bounds has no use with --machine"),
         (["compile", "free.onnx", "--bounds", "8"], 2, "write --bounds NAME=SMALLEST-LARGEST"),
         (["compile", "free.onnx", "--bounds", "n=8-1"], 2, "cannot read --bounds n=8-1"),
         (["compile", "free.onnx", "--bounds", "n=1-8/0"], 2, "cannot read --bounds n=1-8/0"),

@@ -98,6 +98,8 @@ def test_a_call_that_does_not_fit_the_model_is_named(
         (["--rounds", "3"], "--rounds has no use with --shapes"),
         (["--peers", "onnxruntime,torch"], "'torch' runs no stream of shapes"),
         (["--threads", "0"], "--threads 0 is not"),
+        (["--bounds", "rows=2-8"], "stream.json, call 2"),
+        (["--bounds", "columns=2-8"], "no open dimension has the name 'columns'"),
     ],
 )
 def test_options_that_do_not_go_with_a_stream(
@@ -120,8 +122,9 @@ def test_a_stream_is_benched(model: Path, capsys: pytest.CaptureFixture[str]) ->
     (model.parent / "right.json").write_text(json.dumps(RIGHT))
     assert read_stream(str(model.parent / "right.json"))[0] == {"x": (2, 8)}
     code, data = run_json(
-        capsys, "bench", model, "--shapes", model.parent / "right.json", "--peers", "onnxruntime", "--threads", 1
-    )
+        capsys, "bench", model, "--shapes", model.parent / "right.json", "--peers", "onnxruntime", "--threads", 1,
+        "--bounds", "rows=1-2",
+    )  # fmt: skip
     assert code == 0
     assert data["passed"]
     assert data["calls"][0] == {"x": [2, 8], "z": [2, 8]}, "rows of one name have one size"

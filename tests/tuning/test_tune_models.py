@@ -276,6 +276,10 @@ def test_what_cannot_be_tuned_is_an_error(tmp_path: Path) -> None:
         refused(small_models.mlp("n"))
     with pytest.raises(ShapeError, match="nobody"):
         refused(model(), shapes={"nobody": (1, 2)})
+    with pytest.raises(ShapeError, match="no open dimension has the name 'm'"):
+        refused(small_models.mlp("n"), shapes={"x": (4, 8)}, bounds={"m": range(1, 9)})
+    with pytest.raises(ShapeError, match="a size is out of bounds"):
+        refused(small_models.mlp("n"), shapes={"x": (9, 8)}, bounds={"n": range(1, 9)})
     with pytest.raises(OptionError, match="not this machine"):
         refused(model(), target="llvm -mcpu=haswell")
     assert main(["tune", "--machine", "some.onnx"]) == 2
