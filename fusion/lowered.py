@@ -24,6 +24,7 @@ class Lowered:
         graph: The model before and after, for reports.
         subgraphs: What libraries took of it, by the keys that `main` calls them by.
         sources: The PrimFuncs before they got loops, by name.
+        seconds: What a call of kernels took where they were measured before, by name.
     """
 
     mod: tvm.IRModule
@@ -33,3 +34,4 @@ class Lowered:
     graph: ModelGraph = field(default_factory=ModelGraph)
     subgraphs: Mapping[str, bytes] = field(default_factory=dict)
     sources: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)

@@ -153,13 +153,15 @@ class RecallKernels(TellingPass[Chosen]):
 
         funcs = kernels_of(mod)
         known = {} if self.knowledge is None else self.knowledge.kernels(funcs)
-        found = [] if self.knowledge is None else [recall(known)]
-        if self.model is not None:
-            measured = {name for name, kernel in known.items() if kernel.is_known}
-            rest = {name: func for name, func in funcs.items() if name not in measured}
-            found.append(rank(rest, self.compiler, self.model))
-        points = {name: point for each in found for name, point in each.points.items()}
-        return PassResult(mod, Chosen(points, tuple(note for each in found for note in each.notes)))
+        recalled = Chosen() if self.knowledge is None else recall(known)
+        if self.model is None:
+            return PassResult(mod, recalled)
+        measured = {name for name, kernel in known.items() if kernel.is_known}
+        rest = {name: func for name, func in funcs.items() if name not in measured}
+        ranked = rank(rest, self.compiler, self.model)
+        seconds = {name: took for name, took in recalled.seconds.items() if name not in ranked.points}
+        notes = (*recalled.notes, *ranked.notes)
+        return PassResult(mod, Chosen({**recalled.points, **ranked.points}, seconds, notes))
 
 
 @dataclass(frozen=True)

@@ -267,6 +267,7 @@ def lower(
         graph=reported.graph,
         subgraphs=made.subgraphs(),
         sources={name: kernel.source for name, kernel in made.kernels.by_name.items()},
+        seconds=chosen.seconds,
     )
 
 

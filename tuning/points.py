@@ -71,9 +71,10 @@ class ChoosePoints:
 def recall(known: Mapping[str, KnownKernel], notes: Sequence[str] = ()) -> Chosen:
     """Return what measurements of before say of kernels; `notes` are of what was done beside."""
     points = {name: point for name, kernel in known.items() if (point := kernel.best()) is not None}
+    seconds = {name: took for name, kernel in known.items() if (took := kernel.seconds()) is not None}
     many = sum(kernel.is_known for kernel in known.values())
     said = f"{many} kernels are as measured before, {len(points)} of them not at their default"
-    return Chosen(points, (*([said] if many else []), *notes))
+    return Chosen(points, seconds, (*([said] if many else []), *notes))
 
 
 def _notes(tuned: TunedNetwork, job: TuningJob, seconds: float) -> Iterator[str]:

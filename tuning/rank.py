@@ -33,7 +33,7 @@ def rank(funcs: Mapping[str, tirx.PrimFunc], compiler: KernelCompiler, machine: 
             if point is not None:
                 points[name] = point
     said = f"a model of this machine was asked about {asked} kernels, and chose for {len(points)}"
-    return Chosen(points, (said,) if asked else ())
+    return Chosen(points, notes=(said,) if asked else ())
 
 
 def better_point(choices: Choices, tensors: Tensors, machine: MachineModel) -> Point | None:

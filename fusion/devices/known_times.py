@@ -46,7 +46,8 @@ def with_known(estimates: Mapping[str, float], known: Mapping[str, float]) -> Ho
 
 
 def known_times(sources: Mapping[str, tirx.PrimFunc], ctx: Context) -> dict[str, float]:
-    """Return the seconds of a call of those kernels that the database of `ctx` knows, with the loops that they get.
+    """Return the seconds of a call of those kernels that the database of `ctx` knows, where a model is lowered for
+    another device and its kernels have loops for this CPU beside.
 
     Args:
         sources: Kernels before they have loops, by name.
@@ -55,7 +56,6 @@ def known_times(sources: Mapping[str, tirx.PrimFunc], ctx: Context) -> dict[str,
         return {}
     # Here, not above: without a database nothing is looked for.
     from tuning.known import Knowledge
+    from tuning.points import recall
 
-    kernels = Knowledge.of(ctx.database, ctx.compiler).kernels(sources)
-    found = {name: kernel.seconds() for name, kernel in kernels.items()}
-    return {name: seconds for name, seconds in found.items() if seconds is not None}
+    return dict(recall(Knowledge.of(ctx.database, ctx.compiler).kernels(sources)).seconds)

@@ -83,7 +83,9 @@ class Parts:
     def host_times(self) -> HostTimes:
         """What kernels are expected to take on the CPU, with the most threads that a device has."""
         lowered = self.graph.lowered
-        own = host_estimates(lowered, self.kernels, self.host.compiler) if self.kernels else estimates_of(lowered)
+        if not self.kernels:
+            return with_known(estimates_of(lowered), lowered.seconds)
+        own = host_estimates(lowered, self.kernels, self.host.compiler)
         return with_known(own, known_times(lowered.sources, self.host))
 
     def offloaded(self, device: int, tasks: tuple[int, ...]) -> OffloadStage:
