@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.devices.grain import WorkGrain, grain_of
 from bench.devices.networks import operators_of
 from bench.devices.split_batch import split_batch
 from fusion.declined import Declined
@@ -34,6 +35,7 @@ class PlanResult:
         exact: What HiGHS found from `placed`; None where it was not asked.
         proven: What HiGHS proved that no plan with each operator on one device is below; 0 where it was not asked.
         solving: CPU time of HiGHS.
+        grain: Why plans gain no more.
     """
 
     network: str
@@ -51,6 +53,7 @@ class PlanResult:
     exact: float | None
     proven: float
     solving: float
+    grain: WorkGrain
 
     @property
     def baseline(self) -> float:
@@ -69,6 +72,7 @@ def measure(
     """Yield what is found for each objective; with seconds of CPU time for HiGHS, what it finds then."""
     operators = operators_of(network, batch)
     problem = PlacementProblem(tasks_of(operators, topology), topology)
+    grain = grain_of(problem)
     for objective in objectives:
         started = time.process_time()
         choice = choose_plan(problem, objective)
@@ -101,6 +105,7 @@ def measure(
             exact=exact,
             proven=proven,
             solving=time.process_time() - divided,
+            grain=grain,
         )
 
 

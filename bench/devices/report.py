@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from bench import markdown
 from bench.devices.measure import PlanResult
@@ -42,7 +43,20 @@ def text(results: Sequence[PlanResult]) -> str:
     for objective in OBJECTIVES:
         found = [result for result in results if result.objective == objective]
         if found:
-            parts += [f"## {objective.capitalize()}", markdown.table(_HEADER, [*map(_row, found), _means(found)])]
+            parts += [
+                f"## {objective.capitalize()}",
+                markdown.table(_HEADER, [*map(_row, found), _means(found)]),
+                "Best simple method / what each method found, geometric means; where a plan was proven to be the best "
+                "before a method's turn, that plan:",
+                markdown.table(_by_batch(found), list(_attempts(found))),
+            ]
+    parts += [
+        "## Why not more",
+        "longest path = with its copies, on the devices that are best for it: no call is faster. all work = divided at "
+        "will, without copies: no stream is faster. dear = results whose copy to another device takes longer than the "
+        "kernel that makes them.",
+        markdown.table(_GRAIN, [_grain_row(result) for result in _one_each(results)]),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -97,10 +111,53 @@ _RATIOS: tuple[Callable[[PlanResult], float], ...] = (
 
 
 def _means(results: Sequence[PlanResult]) -> markdown.Row:
-    means = [math.exp(sum(math.log(ratio(each)) for each in results) / len(results)) for ratio in _RATIOS]
+    means = [_geometric_mean(list(map(ratio, results))) for ratio in _RATIOS]
     before = _HEADER.index("x baseline, placed") - 1
     after = len(_HEADER) - 1 - before - len(means)
     return ("geometric mean", *[""] * before, *(f"{mean:.2f}" for mean in means), *[""] * after)
+
+
+def _by_batch(results: Sequence[PlanResult]) -> tuple[str, ...]:
+    return ("method", *(f"requests of {batch}" for batch in _batches(results)), "all")
+
+
+def _batches(results: Sequence[PlanResult]) -> list[int]:
+    return list(dict.fromkeys(result.batch for result in results))
+
+
+def _attempts(results: Sequence[PlanResult]) -> Iterator[markdown.Row]:
+    """Yield what each method reached, then plans that may divide requests, and what the bounds allow."""
+    names = dict.fromkeys(name for result in results for name in result.found)
+    rows: dict[str, Callable[[PlanResult], float]] = {
+        name: partial(lambda result, name: result.found.get(name, result.placed), name=name) for name in names
+    }
+    rows["with divided images or mixed placements"] = lambda result: result.plan
+    rows["the bound"] = lambda result: result.bound
+    for name, seconds in rows.items():
+        yield (name, *(
+            f"{_geometric_mean([each.baseline / seconds(each) for each in results if each.batch in batches]):.3f}"
+            for batches in (*([batch] for batch in _batches(results)), _batches(results))
+        ))  # fmt: skip
+
+
+def _geometric_mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+_GRAIN = (
+    "network", "batch", "fastest device us", "longest path us", "all work us", "a kernel us", "a copy us", "dear",
+)  # fmt: skip
+
+
+def _one_each(results: Sequence[PlanResult]) -> Iterable[PlanResult]:
+    return {(result.network, result.batch): result for result in results}.values()
+
+
+def _grain_row(result: PlanResult) -> markdown.Row:
+    grain = result.grain
+    alone = result.found.get("fastest device")
+    times = (f"{seconds * 1e6:.1f}" for seconds in (grain.path, grain.area, grain.kernel, grain.copy))
+    return (result.network, str(result.batch), _us(alone), *times, f"{grain.dear:.0%}")
 
 
 def as_json(results: Sequence[PlanResult]) -> str:

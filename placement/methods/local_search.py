@@ -35,13 +35,16 @@ class LocalSearch:
 
     Attributes:
         known: The plan that it begins with.
-        visits: Tasks and edges that it looks at, which decides how long it takes: about 3e-7 s each.
+        visits: Tasks and edges that a run looks at, which decides how long it takes: about 3e-7 s each.
         seed: Of the moves that it tries.
+        runs: Of calls, from the known plan, of which the best is taken: they end up to 5% apart. Those of streams end
+            within 1% of each other, and there is one.
     """
 
     known: DevicePlan
     visits: int = 6_000_000
     seed: int = 0
+    runs: int = 2
     name: str = "local search"
 
     def find(self, problem: PlacementProblem, objective: str) -> FoundPlan:
@@ -52,8 +55,10 @@ class LocalSearch:
         """
         if len(problem.devices) < 2 or not len(problem.tasks):
             raise Declined("there is nothing to move")
-        search = _latency if objective == LATENCY else _throughput
-        return FoundPlan(search(self, problem))
+        if objective != LATENCY:
+            return FoundPlan(_throughput(self, problem))
+        plans = (_latency(self, problem, self.seed + run) for run in range(self.runs))
+        return FoundPlan(min(plans, key=lambda plan: plan.latency))
 
 
 @dataclass
@@ -77,9 +82,9 @@ class _LatencyState:
         self.latency = latency
 
 
-def _latency(search: LocalSearch, problem: PlacementProblem) -> DevicePlan:
+def _latency(search: LocalSearch, problem: PlacementProblem, seed: int) -> DevicePlan:
     """Change devices and order of the known plan."""
-    moves = Moves(problem, search.seed, _GROWS_ONCE)
+    moves = Moves(problem, seed, _GROWS_ONCE)
     state, best = _LatencyState(problem, search.known), search.known
     book = MemoryBook(problem, state.placement)
     steps = min(search.visits // (len(problem.tasks) + len(problem.graph.edges)), _MOVES * len(problem.tasks))

@@ -8,10 +8,14 @@ import pytest
 
 from bench.devices import large, report
 from bench.devices.__main__ import SERVER, main
+from bench.devices.grain import WorkGrain, grain_of
 from bench.devices.instances import first_difference
 from bench.devices.measure import PlanResult, measure
 from bench.devices.networks import NETWORKS, operators_of
+from placement.devices import OTHER, Device, Link, Topology
 from placement.devices_file import read_devices
+from placement.problem import PlacementProblem
+from placement.tasks import TaskEdge, TaskGraph, TaskNode
 
 
 # Multiply-adds and parameters, in millions: of the papers, and of torchvision's and transformers' models.
@@ -49,9 +53,23 @@ def test_measured_and_reported() -> None:
     assert "## Latency" in text
     assert "## Throughput" in text
     assert all(result.is_solved for result in results)
-    header, _, row, _ = text.splitlines()[-4:]
+    header, row = (
+        next(line for line in text.splitlines() if line.startswith(f"| {name} ")) for name in ("network", "vgg16")
+    )
     told = dict(zip(header.split("|"), row.split("|"), strict=True))
     assert told[" solved "].strip() == "yes"
+
+
+def test_grain_says_which_copies_are_dear() -> None:
+    """Of three results one is small, and the last is not read."""
+    tasks = (TaskNode("a", (1.0, 2.0)), TaskNode("b", (3.0, 1.0)), TaskNode("c", (1.0, 1.0)), TaskNode("d", (1.0, 9.0)))
+    edges = (TaskEdge(0, 1, 0.5), TaskEdge(1, 2, 4.0), TaskEdge(2, 3, 2.0))
+    devices = tuple(Device(f"device {k}", {OTHER: 1.0}, 1.0, 1e9) for k in range(2))
+    grain = grain_of(PlacementProblem(TaskGraph(tasks, edges), Topology.uniform(devices, Link(0.0, 1e-9))))
+    assert grain.kernel == pytest.approx(1.0)
+    assert grain.copy == pytest.approx(2.0)
+    assert grain.dear == pytest.approx(2 / 3)
+    assert grain.path == pytest.approx(6.0)
 
 
 def test_one_objective() -> None:
@@ -82,9 +100,19 @@ def test_means_are_geometric() -> None:
     results = [
         PlanResult(
             "net", 1, 3, "latency", found, placed=2 * plan, placed_bound=1.0, plan=plan, method="HEFT", bound=1.0,
-            planning=1.0, more=1.0, exact=None, proven=0.0, solving=0.0,
+            planning=1.0, more=1.0, exact=None, proven=0.0, solving=0.0, grain=WorkGrain(1e-6, 2e-6, 3e-6, 4e-6, 0.25),
         )
         for plan in (1.0, 4.0)
     ]
-    mean = report.text(results).splitlines()[-1].split("|")
+    lines = report.text(results).splitlines()
+    (mean,) = (line.split("|") for line in lines if "geometric mean " in line)
+    assert _cells(lines, "greedy ") == ["greedy", "1.000", "1.000"]
+    assert _cells(lines, "with divided images") == ["with divided images or mixed placements", "2.000", "2.000"]
+    assert _cells(lines, "the bound ") == ["the bound", "4.000", "4.000"]
+    assert _cells(lines, "net ", last=True)[-5:] == ["1.0", "2.0", "3.0", "4.0", "25%"]
     assert [cell.strip() for cell in mean if cell.strip()] == ["geometric mean", "1.00", "2.00", "2.00", "4.00"]
+
+
+def _cells(lines: list[str], name: str, *, last: bool = False) -> list[str]:
+    found = [line for line in lines if line.startswith(f"| {name}")]
+    return [cell.strip() for cell in found[-1 if last else 0].split("|") if cell.strip()]
