@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.devices.live import MODULE, Divided, text
+from bench.devices.live import MODULE, Divided, calls_by_turns, text
 from bench.remote import EngineError, RemoteProcess
 from fusion.cpus import cpu_numbers
 from tests.module import small_models
@@ -33,6 +33,7 @@ def test_processes_measure(tmp_path: Path) -> None:
         for each in (process, other):
             each.begin("calls", 0.01)
         assert all(each.end(DEADLINE_S) > 0 for each in (process, other))
+        assert min(calls_by_turns((process, other), 0.01)) > 0
         with pytest.raises(EngineError, match="nothing"):
             process.ask(DEADLINE_S, "nothing")
 
