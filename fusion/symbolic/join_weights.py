@@ -23,6 +23,8 @@ _ORIGIN = Extent(0)
 _MOST_COUNTED = 2**53
 _FEWEST_IN_RUNS, _MOST_RUNS = 8, 4
 """Of fewer numbers nearly all are a few rows; a picture is read in one row and one for each edge."""
+_MOST_FEW = 16
+"""Of more numbers that depend on sizes, each by itself, none are known."""
 
 
 def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[OpenWeight, ...]:
@@ -49,7 +51,7 @@ def join_weight(values: Sequence[np.ndarray], fit: Fit) -> np.ndarray | tuple[Op
     rivals = tuple(OpenWeight(shape, part.values, window) for window, part in filter(None, parts))
     if rivals:
         return rivals
-    runs = _runs(values, fit)
+    runs = _runs(values, fit) or _few(values, fit)
     if runs is None:
         raise NoTableError("a constant is another one at other sizes, and no part of a table")
     return (OpenWeight(shape, values[0].reshape(-1)[:0], runs),)
@@ -172,6 +174,20 @@ def _runs(values: Sequence[np.ndarray], fit: Fit) -> CountedRuns | None:
     found = [_counted(run, fit) for run in zip(*split, strict=True)]
     parts = [part for part in found if part is not None]
     return CountedRuns(tuple(parts)) if len(parts) == len(found) else None
+
+
+def _few(values: Sequence[np.ndarray], fit: Fit) -> CountedRuns | None:
+    """Return a few whole numbers, each of which depends on sizes by itself, as the first and the last place of an axis
+    do; None where `values` are no such numbers."""
+    if any(value.ndim != 1 or value.size > _MOST_FEW or value.dtype.kind not in "iu" for value in values):
+        return None
+    if len({value.size for value in values}) > 1:
+        return None
+    try:
+        numbers = [fit.extent(tuple(map(int, each))) for each in zip(*values, strict=True)]
+    except NotLinearError:
+        return None
+    return CountedRuns(tuple(Count(number, (Extent(0),), (Extent(1),)) for number in numbers))
 
 
 def _split(value: np.ndarray) -> list[np.ndarray]:

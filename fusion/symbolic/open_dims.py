@@ -237,6 +237,15 @@ class OpenDims:
             found[symbol] = size if step == 1 else self._taken_at(symbol, steps)
         return found
 
+    def halved(self, sizes: Sizes) -> dict[str, int]:
+        """Return sizes about half as large, of which a division by 4 leaves as many steps as of these."""
+        found = {}
+        for symbol, size in sizes.items():
+            taken = self.taken(symbol)
+            steps = (size - taken.start) // taken.step
+            found[symbol] = max(2, size // 2) if symbol in self.leading else taken[4 * (steps // 8) + steps % 4]
+        return found
+
     def division(self, symbol: str) -> int:
         """Return by what the size of a symbol is divided at most until others follow from it: by 32 behind five strides
         of 2."""

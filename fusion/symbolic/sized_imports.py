@@ -308,7 +308,7 @@ class SizedImports:
         seen = self._known()
         if not seen and self.first is not None and self.dims.largest > LARGEST:
             seen = [self.first]
-        seen += [self.dims.spread(place) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
+        seen += [self._fitting(self.dims.spread(place)) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
         while True:
             try:
                 deduction = deduce([self._outline(sizes) for sizes in seen], seen, self.dims.following)
@@ -319,7 +319,24 @@ class SizedImports:
                     raise
             if sizes is None or len(seen) >= _MOST_SEEN:
                 return deduction
-            seen.append(sizes)
+            seen.append(self._fitting(sizes))
+
+    def _fitting(self, sizes: Sizes) -> Sizes:
+        """Return these sizes, or smaller ones at which tensors fit the memory: each pixel may attend to all others."""
+        while True:
+            limits = len(self.limits)
+            try:
+                self._outline(sizes)
+            except LimitError:
+                smaller = self.dims.halved(sizes)
+                if smaller == sizes:
+                    raise
+                del self.limits[limits:]
+                sizes = smaller
+            except (Declined, FusionError):
+                return sizes
+            else:
+                return sizes
 
     def _known(self) -> list[Sizes]:
         """Return the sizes of the first call, and for each symbol some at which that alone is another one, if the model

@@ -173,7 +173,7 @@ def test_a_lack_of_memory_is_no_verdict_that_is_kept(
 ) -> None:
     monkeypatch.setenv("FUSION_CACHE", str(tmp_path))
     monkeypatch.setenv("FUSION_CACHE_SIZE", "1G")
-    for usable, told in ((4_000_000, "does not fit the memory"), (1 << 40, BOUNDS["same pads"])):
+    for usable, told in ((200_000, "does not fit the memory"), (1 << 40, BOUNDS["same pads"])):
         with monkeypatch.context() as patch:
             patch.setattr(memory, "usable_memory", lambda usable=usable: usable)
             module = fusion.compile(MODELS["same pads"], wait=True, threads=1)

@@ -47,6 +47,7 @@ def settled(make: Make) -> OpenWeight:
 
 MAKES: dict[str, Make] = {
     "last": lambda batch, past, length: np.array(length - 1),
+    "first and last": lambda batch, past, length: np.array([0, length - 1, 0, past]),
     "how many": lambda batch, past, length: np.array([length], np.float32),
     "correction": lambda batch, past, length: np.full((1, 1), (past + length) / (past + length - 1.0), np.float32),
     "positions": lambda batch, past, length: np.arange(past, past + length)[None],

@@ -52,6 +52,23 @@ def test_what_becomes_the_model_is_told_before_its_bounds_are_looked_for(model: 
     assert len(asked) > before
 
 
+def test_what_follows_from_sizes_is_told_where_larger_tensors_do_not_fit_the_memory() -> None:
+    """Each pixel of a picture may attend to all others."""
+    read = importer(neck(), strict=False)
+
+    def little(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        if shapes["x"][2] * shapes["x"][3] > 1 << 16:
+            raise LimitError("there is no room")
+        return read(shapes)
+
+    dims = OpenDims.of(read_signature(neck())[0])
+    assert dims is not None
+    first = {"batch": 1, "height": 96, "width": 128}
+    (roomy, limited) = (SizedImports(each, dims, first).find() for each in (read, little))
+    assert limited.dims == roomy.dims
+    assert limited.graph == roomy.graph
+
+
 DIMS = OpenDims(("x", "y"), (("a", "b"), ("c", "d")))
 FIRST = {"a": 7, "b": 7, "c": 7, "d": 7}
 
