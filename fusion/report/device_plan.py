@@ -51,7 +51,8 @@ def _rates(gflops: Mapping[str, float], precision: str) -> dict[str, float]:
 
 
 def placed_operators(form: Specialization) -> list[PlacedOperator]:
-    """Return the calls of a form with their work; its inputs are where they are read.
+    """Return the calls of a form with their work, named by their kernel and what they make; its inputs are where they
+    are read.
 
     Raises:
         OptionError: Kernels have sizes that only a call knows, or parts run in ONNX Runtime, whose work nobody counts.
@@ -66,7 +67,7 @@ def placed_operators(form: Specialization) -> list[PlacedOperator]:
     results = _results(graph)
     return [
         PlacedOperator(
-            call.name,
+            f"{call.op} {call.name}",
             _work(call, form.kernels.get(call.op), results.get(index, 0)),
             tuple(position[read.source] for read in call.reads if read.source in position),
             weights=call.weights,
@@ -121,7 +122,8 @@ def plan_text(choice: PlanChoice) -> str:
 
 def _work_row(device: Mapping[str, Any]) -> tuple[str, ...]:
     busy = f"{device['busy_us']:.0f}", f"{device['busy']:.0%}"
-    return (device["device"], str(device["tasks"]), *busy, f"{device['memory_mb']:.1f}", device["first"])
+    first = shorten(device["first"], 40)
+    return (device["device"], str(device["tasks"]), *busy, f"{device['memory_mb']:.1f}", first)
 
 
 FIGURES = ("device", "GFLOP/s", "GB/s", "GB", "us to start a kernel", "figures from")

@@ -83,6 +83,7 @@ def test_kinds_of_work_have_their_speeds(capsys: pytest.CaptureFixture[str], mod
     (tmp_path / "devices.toml").write_text(devices + link)
     _, data = run_json(capsys, "plan", model, "--devices", tmp_path / "devices.toml")
     assert set(data["placement"].values()) == {"convolves", "multiplies"}
+    assert {device for task, device in data["placement"].items() if "conv2d" in task} == {"convolves"}
     assert data["copies"] == len(data["cuts"]) == sum(link["copies"] for link in data["links"]) >= 1
     for cut in data["cuts"]:
         assert min(cut["us_if_made_there"], cut["us_if_read_here"]) >= data["plan_us"] * (1 - 1e-9)
