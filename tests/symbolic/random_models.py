@@ -2,60 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-Dims = tuple[int | str, ...]
+from tests.symbolic.random_graph import Dims, Graph
+
+Step = Callable[[Graph], None]
 BATCH, LENGTH, OTHER, BOTH = "batch", "length", "other", "both"
 WIDTH = 8
 """Of the last dimension at the beginning."""
-
-
-@dataclass
-class Graph:
-    """A graph that grows.
-
-    Attributes:
-        values: The tensors so far, with their dimensions.
-    """
-
-    rng: np.random.Generator
-    values: list[tuple[str, Dims]] = field(default_factory=list)
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    weights: list[onnx.TensorProto] = field(default_factory=list)
-
-    def weight(self, value: np.ndarray) -> str:
-        """Return the name of a new constant."""
-        name = f"w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(value, name))
-        return name
-
-    def normal(self, *shape: int) -> str:
-        """Return a new constant of random numbers."""
-        return self.weight((self.rng.standard_normal(shape) / 2).astype(np.float32))
-
-    def integers(self, *values: int) -> str:
-        """Return a new constant of these numbers."""
-        return self.weight(np.array(values, np.int64))
-
-    def add(self, operator: str, inputs: list[str], dims: Dims, **attributes: object) -> str:
-        """Return the name of a new tensor."""
-        name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
-        self.values.append((name, dims))
-        return name
-
-    def pick(self, fits: Callable[[Dims], bool] = lambda dims: True) -> tuple[str, Dims] | None:
-        """Return one of the tensors whose dimensions fit, mostly a late one."""
-        found = [value for value in self.values if fits(value[1])]
-        if not found:
-            return None
-        return found[max(self.rng.integers(len(found)), self.rng.integers(len(found)))]
-
 
 OPENED: tuple[dict[str, int | str], ...] = (
     {BATCH: "batch", LENGTH: "length", OTHER: "other"},
@@ -72,10 +30,13 @@ def random_symbols(seed: int) -> dict[str, int | str]:
     return OPENED[np.random.default_rng((seed, 1)).integers(len(OPENED))]
 
 
-def random_model(seed: int, steps: int = 6, symbols: Mapping[str, int | str] | None = None) -> onnx.ModelProto:
+def random_model(
+    seed: int, steps: int = 6, symbols: Mapping[str, int | str] | None = None, drawn: Sequence[Step] | None = None
+) -> onnx.ModelProto:
     """Return the model of a seed; its outputs are the last tensors that nothing reads.
 
     Args:
+        drawn: What it consists of; None for what all sizes have one form of.
         symbols: What it declares of its sizes, one of `OPENED` where it has a second input, of another length; None
             for one input of any batch and length.
     """
@@ -84,7 +45,8 @@ def random_model(seed: int, steps: int = 6, symbols: Mapping[str, int | str] | N
     if symbols is not None:
         graph.values.append(("y", (BATCH, OTHER, WIDTH)))
         (_across if graph.rng.integers(2) else _behind)(graph)
-    taken = [step for step in _STEPS if step is not _positions or all(dims[1] != BOTH for _, dims in graph.values)]
+    is_one = all(dims[1] != BOTH for _, dims in graph.values)
+    taken = [step for step in drawn or STEPS if is_one or step is not _positions]
     while len(graph.nodes) < steps:
         taken[graph.rng.integers(len(taken))](graph)
     read = {name for node in graph.nodes for name in node.input}
@@ -277,7 +239,7 @@ def _add_positions(graph: Graph, found: tuple[str, Dims], places: int, begin: st
     graph.add("Add", [name, rows], dims)
 
 
-_STEPS: tuple[Callable[[Graph], None], ...] = (
+STEPS: tuple[Step, ...] = (
     _unary, _binary, _bias, _product, _product, _softmax, _norm, _transpose, _attend, _mean, _sum, _concat, _first,
     _last, _gram, _heads, _rows, _stack, _positions,
 )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.symbolic.random_models import Graph
+from tests.symbolic.random_graph import Graph
 
 _MOST_WINDOWS = 3
 _CHANNELS = (8, 16, 24)

@@ -12,8 +12,10 @@ import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 import fusion
-from tests.symbolic.random_models import BATCH, LENGTH, OTHER, WIDTH, random_model, random_symbols
+from fusion.errors import FusionError
+from tests.symbolic.random_models import BATCH, LENGTH, OTHER, STEPS, WIDTH, random_model, random_symbols
 from tests.symbolic.random_pictures import random_pictures
+from tests.symbolic.random_steps import OPEN_STEPS
 
 SIZES = ((2, 5), (1, 1), (3, 17), (7, 2), (1, 30), (0, 3), (2, 300))
 OF_SYMBOL = {BATCH: (0, 1, 2, 3, 7), LENGTH: (0, 1, 5, 17, 30), OTHER: (0, 1, 4, 16, 300)}
@@ -54,6 +56,28 @@ def test_random_symbols_are_as_static_forms_at_five_sizes(seed: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::fusion.errors.ManyFormsWarning")  # not all have one form
+@pytest.mark.parametrize("seed", range(4))
+def test_operators_over_open_axes(seed: int) -> None:
+    """ONNX Runtime ends the process where some of them have nothing: there it is the static form that is asked."""
+    symbols = random_symbols(seed)
+    model = random_model(seed, steps=10, symbols=symbols, drawn=(*OPEN_STEPS, *STEPS))
+    module = fusion.compile(model, wait=True, cache=False, threads=1 + seed % 2)
+    ran = 0
+    for batch, length, other in ((3, 17, 16), (1, 1, 1), (2, 5, 4)):
+        inputs = _inputs(symbols, {BATCH: batch, LENGTH: length, OTHER: other})
+        wanted = _of_onnx_runtime(model, inputs)
+        if wanted is not None:
+            _check(module(*inputs), wanted, True)
+            ran += 1
+    assert ran
+    static = fusion.compile(model, wait=True, cache=False, threads=1 + seed % 2, dynamic=False)
+    nothing = _inputs(symbols, {BATCH: 2, LENGTH: 0, OTHER: 4})
+    found, expected = (_results(each, nothing) for each in (module, static))
+    assert (found is None) == (expected is None)
+    _check(found or (), expected or (), True)
+
+
+@pytest.mark.filterwarnings("ignore::fusion.errors.ManyFormsWarning")  # not all have one form
 @pytest.mark.parametrize("seed", range(8))
 def test_means_over_windows_of_any_pictures(seed: int) -> None:
     model = random_pictures(seed)
@@ -72,6 +96,14 @@ def _inputs(symbols: dict[str, int | str], sizes: dict[str, int]) -> list[np.nda
         known.setdefault(each, sizes[name]) if isinstance(each, str) else each for name, each in symbols.items()
     )
     return [_normal(batch, length), _normal(batch, other)]
+
+
+def _results(module: fusion.CompiledModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """Return what a module makes of inputs; None where it refuses their sizes."""
+    try:
+        return list(module(*inputs))
+    except FusionError:
+        return None
 
 
 def _normal(batch: int, length: int) -> np.ndarray:
