@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -17,8 +18,8 @@ from fusion.frontends.onnx.types import HALVES, dtype_name, is_tensor, known_dim
 from fusion.tensors import numpy_dtype
 
 _KEPT = 512
-"""Nodes whose evaluators are kept: a model with open dimensions is imported ten times, and has the same nodes each
-time. Making one takes ten times as long as running it."""
+"""Evaluators that are kept: the layers of a model have the same nodes but for their names, and one with open dimensions
+is imported ten times or more. Making one takes ten times as long as running it."""
 
 
 def fold(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str, TypeProto]) -> bool:
@@ -105,19 +106,30 @@ def _evaluate(
             if kinds[name] in HALVES:
                 kinds[name], arrays[name] = TensorProto.FLOAT, arrays[name].astype(np.float32)
     wanted = [name for name in node.output if name]
-    evaluator = _evaluator(node.SerializeToString(deterministic=True), tuple(kinds.items()), opset)
+    places = {name: f"x{place}" for place, name in enumerate(names)}
+    alike = _without_names(node, places)
+    evaluator = _evaluator(alike.SerializeToString(deterministic=True), tuple(kinds.values()), opset)
     with np.errstate(all="ignore"):
-        results = dict(zip(wanted, evaluator.run(None, arrays), strict=True))
+        found = evaluator.run(None, {places[name]: array for name, array in arrays.items()})
+        results = dict(zip(wanted, found, strict=True))
         if half:
             results = {name: _as_declared(array, outputs[name]) for name, array in results.items()}
     return [results.get(name) for name in node.output]
 
 
+def _without_names(node: onnx.NodeProto, places: Mapping[str, str]) -> onnx.NodeProto:
+    """Return `node` with names that say only which of its inputs are the same, and which outputs are wanted."""
+    inputs = [places.get(name, "") for name in node.input]
+    outputs = [name and f"y{place}" for place, name in enumerate(node.output)]
+    return onnx.NodeProto(op_type=node.op_type, input=inputs, output=outputs, attribute=node.attribute)
+
+
 @lru_cache(maxsize=_KEPT)
-def _evaluator(data: bytes, kinds: tuple[tuple[str, int], ...], opset: int) -> ReferenceEvaluator:
-    """Return what evaluates the node of these bytes, whose inputs are tensors of `kinds`."""
+def _evaluator(data: bytes, kinds: tuple[int, ...], opset: int) -> ReferenceEvaluator:
+    """Return what evaluates the node of these bytes, whose inputs, each counted once, are tensors of `kinds`."""
     node = onnx.NodeProto.FromString(data)
-    inputs = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in kinds]
+    names = dict.fromkeys(name for name in node.input if name)
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in zip(names, kinds, strict=True)]
     wanted = [name for name in node.output if name]
     undefined = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in wanted]
     graph = onnx.helper.make_graph([node], "fold", inputs, undefined)
