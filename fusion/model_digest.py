@@ -18,7 +18,7 @@ from fusion.cache import DiskCache
 from fusion.cache.file_digests import FileState, sum_up
 from fusion.files import open_file
 from fusion.frontends.onnx.external_data import external_files
-from fusion.frontends.onnx.load import load_model
+from fusion.frontends.onnx.load import Data, load_model
 from fusion.frontends.relay.syntax import RelayModel
 from fusion.frontends.torch import TorchModel, program_files, weight_bytes
 from fusion.module.archive import checksum
@@ -118,7 +118,7 @@ def _onnx_file_parts(path: Path, files: list[FileState], place: DiskCache | None
     digest, _, found = _digest_file(path, files, place).partition(" ")
     yield f"onnx {path.suffix}", digest
     if found:  # in a few; reading the others once more would take longer than their digest
-        for other in external_files(load_model(path, weights=False), path):
+        for other in external_files(load_model(path, Data.NONE), path):
             yield f"external {other.name}", _digest_file(other, files, place).partition(" ")[0]
 
 

@@ -10,7 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import fusion
+from fusion.errors import InvalidModelError
 from fusion.frontends.onnx.declarations import read_declarations
+from fusion.frontends.onnx.read_model import read_model
 from fusion.frontends.onnx.weights import Weights
 from fusion.tensors import ALIGNMENT, as_numpy
 
@@ -73,6 +76,59 @@ def test_a_large_weight_is_in_memory_once() -> None:
     assert np.shares_memory(as_numpy(weights.operand("w").value), weights.arrays["w"])
     assert weights.arrays["w"].ctypes.data % ALIGNMENT == 0
     np.testing.assert_array_equal(weights.arrays["w"], np.arange(300_000, dtype="float32"))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_large_weights_are_read_apart(beside: bool, tmp_path: Path) -> None:
+    """From the model's own file, which may be a link to another folder, or from one beside it."""
+    whole = _model()
+    saved = tmp_path / "saved" / "model.onnx"
+    saved.parent.mkdir()
+    onnx.save(_model(), saved, save_as_external_data=beside, location="data", size_threshold=1000)
+    link = tmp_path / "link.onnx"
+    link.symlink_to(saved)
+    read = read_model(saved if beside else link, weights_apart=True)
+    (w, small, numbers), arrays = read.proto.graph.initializer, read.weights.arrays
+    assert (w.raw_data, small.raw_data, len(numbers.float_data)) == (b"", whole.graph.initializer[1].raw_data, 4000)
+    assert arrays["w"].ctypes.data % ALIGNMENT == 0
+    np.testing.assert_array_equal(arrays["w"], np.arange(300_000, dtype="float32"))
+    assert read.weights.tensor("w") == whole.graph.initializer[0]
+    held = read.weights.in_model(read.proto).graph.initializer
+    for ours, theirs in zip(held, whole.graph.initializer, strict=True):
+        np.testing.assert_array_equal(numpy_helper.to_array(ours), numpy_helper.to_array(theirs))
+
+
+def test_onnxruntime_and_branches_are_given_what_was_apart(tmp_path: Path) -> None:
+    """A product of float64 runs on ONNX Runtime, which has the weight in its own model."""
+    w = np.random.default_rng(0).standard_normal((200, 200))
+    x = np.random.default_rng(1).standard_normal((200, 200))
+    out = helper.make_tensor_value_info("out", TensorProto.DOUBLE, [200, 200])
+    product = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["out"])], "product", [], [out])
+    other = helper.make_graph([helper.make_node("Identity", ["x"], ["out"])], "other", [], [out])
+    nodes = [
+        helper.make_node("If", ["flag"], ["chosen"], then_branch=product, else_branch=other),
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+    ]
+    given = [
+        helper.make_tensor_value_info("x", TensorProto.DOUBLE, [200, 200]),
+        helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, [200, 200]) for name in ("chosen", "product")]
+    graph = helper.make_graph(nodes, "g", given, results, [numpy_helper.from_array(w, "w")])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    module = fusion.compile(path, cache=False)
+    assert "onnxruntime" in module.placement.backends
+    for found in module(x, np.array(True)):
+        np.testing.assert_allclose(found, x @ w)
+
+
+def test_a_weight_that_does_not_fill_its_shape(tmp_path: Path) -> None:
+    proto = _model()
+    proto.graph.initializer[0].dims[0] -= 1
+    onnx.save(proto, tmp_path / "model.onnx")
+    with pytest.raises(InvalidModelError, match="does not fill its shape"):
+        read_model(tmp_path / "model.onnx", weights_apart=True)
 
 
 def _written(folder: Path, data: bytes) -> Path:

@@ -11,7 +11,7 @@ import onnx
 from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.onnx.bind_shapes import bind_shapes
 from fusion.frontends.onnx.fallback import can_cross, not_held, whole_model
-from fusion.frontends.onnx.load import load_model
+from fusion.frontends.onnx.load import Data, load_model
 from fusion.frontends.onnx.read_model import ReadModel, read_model
 from fusion.frontends.onnx.signature import overridable_inputs, read_specs, spec_of, true_inputs
 from fusion.frontends.onnx.translate import translate
@@ -41,7 +41,7 @@ class OnnxImporter:
         Raises:
             FusionError: As `import_model` raises of models that cannot be read.
         """
-        return cls(read_model(source), strict)
+        return cls(read_model(source, weights_apart=True), strict)
 
     def __call__(self, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
         """Return the model at these shapes of its inputs."""
@@ -51,19 +51,19 @@ class OnnxImporter:
         model = self.model
         odd = [value for value in true_inputs(model.proto.graph) if not can_cross(value.type)]
         if odd and not self.strict:
-            return whole_model(model.proto, not_held(odd[0].name, odd[0].type))
+            return whole_model(model.weights.in_model(model.proto), not_held(odd[0].name, odd[0].type))
         inputs = bind_shapes(model.proto.graph, shapes)
         return translate(model.proto, model.weights, inputs, strict=self.strict, computes_made=self.computes_made)
 
 
 def read_onnx_signature(source: Path | onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Return inputs and outputs as the file declares them; weights are not read."""
-    return read_specs(load_model(source, weights=False).graph)
+    return read_specs(load_model(source, Data.NONE).graph)
 
 
 def read_onnx_overridable(source: Path | onnx.ModelProto) -> tuple[TensorSpec, ...]:
     """Return the weights that are inputs too, of which a caller may give another value."""
-    return tuple(spec_of(value.name, value.type) for value in overridable_inputs(load_model(source, weights=False)))
+    return tuple(spec_of(value.name, value.type) for value in overridable_inputs(load_model(source, Data.NONE)))
 
 
 def take_as_inputs(source: Path | onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:

@@ -52,7 +52,7 @@ def split_if(node: NodeProto, scope: ValueScope) -> tuple[Branch, Branch]:
     # Where the shape is open, a constant of some shape would claim to know it.
     decided = {} if shape is None else {condition: shape}
     known = [name for name in dict.fromkeys(captured(node)) if name in scope.types]
-    constants = {name: scope.constants[name] for name in known if name in scope.constants}
+    constants = {name: scope.tensor(name) for name in known if name in scope.constants}
     inputs = {name: scope.types[name] for name in known if name not in constants and name not in decided}
 
     def branch(graph: onnx.GraphProto, value: bool) -> Branch:

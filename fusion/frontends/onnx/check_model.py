@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx
 from onnx import checker
 
@@ -36,8 +38,9 @@ _FREE_WEIGHTS = 4
 _UNKNOWN = "com.microsoft"
 
 
-def check_model(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Return what onnx's checker says against `model`, as notes: ONNX Runtime takes it.
+def check_model(model: onnx.ModelProto, whole: Callable[[], onnx.ModelProto]) -> tuple[str, ...]:
+    """Return what onnx's checker says against `model`, as notes: ONNX Runtime takes it, with all its data, as `whole`
+    returns it.
 
     Raises:
         InvalidModelError: ONNX Runtime refuses it too: a value is undefined, or a node breaks its operator's rules.
@@ -47,7 +50,7 @@ def check_model(model: onnx.ModelProto) -> tuple[str, ...]:
         checker.check_model(_skeleton(model))
     except checker.ValidationError as error:
         complaint = _explain(error)
-        if model_runner().refusal_of(model):
+        if model_runner().refusal_of(whole()):
             raise complaint from error
         return (f"onnx's checker says: {' '.join(f'{complaint.why} {complaint.where}'.split())}",)
     except UnicodeDecodeError as error:  # of a complaint that names it

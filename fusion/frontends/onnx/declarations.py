@@ -1,27 +1,69 @@
-"""Reads an ONNX file but for the data of its weights: what declares the inputs of a file of gigabytes is kilobytes."""
+"""Reads an ONNX file but for the data of its weights, which may stay where it is: what declares the inputs of a file of
+gigabytes is kilobytes."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import onnx
+from onnx import TensorProto
 
 from fusion.files import open_file, read_file
 from fusion.memory import usable_memory
 
-_LARGE = 4096
-"""Bytes from which a part is looked into, and data left out."""
-# Of each message of onnx.proto, by number of field: the messages below which data lies, and the data.
+LARGE = 1 << 16
+"""Bytes of a weight from which it is read to where it stays."""
+THIS_FILE = "\0"
+"""Where data lies that is external and in the model's own file: no path."""
 _DATA = "raw_data"
-_WITHIN: Mapping[str, Mapping[int, str]] = {
-    "ModelProto": {7: "GraphProto"},
-    "GraphProto": {1: "NodeProto", 5: "TensorProto"},
-    "NodeProto": {5: "AttributeProto"},
-    "AttributeProto": {5: "TensorProto"},
-    "TensorProto": {9: _DATA},
-}
+
+
+@dataclass(frozen=True)
+class _Left:
+    """Which data of a file is left out.
+
+    Attributes:
+        within: Of each message of onnx.proto, by number of field: the messages below which data lies, and the data.
+        large: Bytes from which a part is looked into, and data left out.
+        instead: What stands in the place of data from this place of the file on, of so many bytes.
+    """
+
+    within: Mapping[str, Mapping[int, str]]
+    large: int
+    instead: Callable[[int, int], bytes]
+
+
+def _declared(start: int, size: int) -> bytes:
+    return _varint(9 << 3 | _BYTES) + _varint(0)
+
+
+def _apart(start: int, size: int) -> bytes:
+    """Return what says that the data lies in a file, that of the model, as ONNX says it of others."""
+    places = {"location": THIS_FILE, "offset": str(start), "length": str(size)}
+    entries = [onnx.StringStringEntryProto(key=key, value=value) for key, value in places.items()]
+    data: bytes = TensorProto(data_location=TensorProto.EXTERNAL, external_data=entries).SerializeToString()
+    return data
+
+
+_DECLARATIONS = _Left(
+    {
+        "ModelProto": {7: "GraphProto"},
+        "GraphProto": {1: "NodeProto", 5: "TensorProto"},
+        "NodeProto": {5: "AttributeProto"},
+        "AttributeProto": {5: "TensorProto"},
+        "TensorProto": {9: _DATA},
+    },
+    4096,
+    _declared,
+)
+_WEIGHTS_APART = _Left(
+    {"ModelProto": {7: "GraphProto"}, "GraphProto": {5: "TensorProto"}, "TensorProto": {9: _DATA}}, LARGE, _apart
+)
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 """Ways in which protobuf writes the value of a field (its encoding's wire types)."""
 _WIDTHS = {_FIXED_64: 8, _FIXED_32: 4}
@@ -39,15 +81,29 @@ def read_declarations(path: Path) -> bytes:
     Raises:
         OSError: As `open_file` does; or a part without raw data is larger than the memory this process may use.
     """
+    return _read(path, _DECLARATIONS)
+
+
+def read_with_weights_apart(path: Path) -> bytes:
+    """Return an ONNX model as `read_file(path)` does, but for the large raw data of the weights of its graph: they are
+    external, in no other file than this, and `external_data.WeightFiles` reads them.
+
+    Raises:
+        OSError: As `read_declarations` does.
+    """
+    return _read(path, _WEIGHTS_APART)
+
+
+def _read(path: Path, left: _Left) -> bytes:
     try:
         with open_file(path) as file:
-            return _copy(file, os.fstat(file.fileno()).st_size, "ModelProto")
+            return _copy(file, os.fstat(file.fileno()).st_size, "ModelProto", left)
     except _OddError:
         return read_file(path)
 
 
-def _copy(file: BinaryIO, end: int, message: str) -> bytes:
-    """Return the `message` that lies in `file` from where it is read up to `end`, without its large data."""
+def _copy(file: BinaryIO, end: int, message: str, left: _Left) -> bytes:
+    """Return the `message` that lies in `file` from where it is read up to `end`, without the data that is `left`."""
     parts = []
     while (start := file.tell()) < end:
         key = _read_varint(file)
@@ -60,15 +116,18 @@ def _copy(file: BinaryIO, end: int, message: str) -> bytes:
         stop = file.tell() + size
         if stop > end:
             raise _OddError
-        kind = _WITHIN[message].get(number) if way == _BYTES and size >= _LARGE else None
+        kind = left.within[message].get(number) if way == _BYTES and size >= left.large else None
         if kind is None:
-            if size >= _LARGE and stop - start > usable_memory():
+            if size >= left.large and stop - start > usable_memory():
                 what = f"a part of it has {stop - start:,} bytes, more than the memory of this process"
                 raise OSError(errno.EFBIG, what)
             file.seek(start)
             parts.append(file.read(stop - start))
+        elif kind == _DATA:
+            parts.append(left.instead(stop - size, size))
+            file.seek(stop)
         else:
-            inner = b"" if kind == _DATA else _copy(file, stop, kind)
+            inner = _copy(file, stop, kind, left)
             parts += (_varint(key), _varint(len(inner)), inner)
             file.seek(stop)
     return b"".join(parts)

@@ -123,7 +123,7 @@ class FallbackPlan:
                 makers = (item.node for item in group if name in item.node.output)
                 raise NotATensor(not_held(name, kind, next(makers, None)))
         constants = {
-            n: self._scope.constants[n] for item in group for n in reads(item.node) if n in self._scope.constants
+            n: self._scope.tensor(n) for item in group for n in reads(item.node) if n in self._scope.constants
         }
         graph = make_graph(
             [item.node for item in group],

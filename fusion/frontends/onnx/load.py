@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 
 import onnx
@@ -10,7 +12,7 @@ from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from fusion.failures import last_line
 from fusion.files import read_file
 from fusion.foreign_files import CHECK, not_onnx
-from fusion.frontends.onnx.declarations import read_declarations
+from fusion.frontends.onnx.declarations import read_declarations, read_with_weights_apart
 from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
 from fusion.frontends.onnx.limits import check_limits, check_nodes
 from fusion.frontends.onnx.names import check_names
@@ -19,9 +21,22 @@ from fusion.frontends.onnx.names import check_names
 _NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 
-def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.ModelProto:
-    """Return the model at or in `source`, its external data read in if `weights`; of a file without the large data of
-    its tensors otherwise.
+class Data(Enum):
+    """What is read of the data of a file's tensors.
+
+    Attributes:
+        ALL: All.
+        APART: All but large weights of the graph, which are external: `WeightFiles` reads them.
+        NONE: None that is large, and none in other files.
+    """
+
+    ALL = "all"
+    APART = "apart"
+    NONE = "none"
+
+
+def load_model(source: Path | onnx.ModelProto, data: Data = Data.ALL) -> onnx.ModelProto:
+    """Return the model at or in `source`, of a file with so much of its data.
 
     Raises:
         ModelFileError: The file is no ONNX model, or its external data is missing, too short, or outside its folder.
@@ -35,7 +50,7 @@ def load_model(source: Path | onnx.ModelProto, *, weights: bool = True) -> onnx.
         check_nodes(model)
         refuse_external_data(model)
     else:
-        model = _load_file(source, weights)
+        model = _load_file(source, data)
     check_names(model)
     check_limits(model)
     if not model.graph.output:
@@ -61,16 +76,23 @@ def _check_opset(model: onnx.ModelProto) -> None:
             )
 
 
-def _load_file(path: Path, weights: bool) -> onnx.ModelProto:
+_READ: Mapping[Data, Callable[[Path], bytes]] = {
+    Data.ALL: read_file,
+    Data.APART: read_with_weights_apart,
+    Data.NONE: read_declarations,
+}
+
+
+def _load_file(path: Path, data: Data) -> onnx.ModelProto:
     form = onnx.serialization.registry.get_format_from_file_extension(path.suffix) or "protobuf"
     try:
-        read = read_file if weights or form != "protobuf" else read_declarations
+        read = _READ[data] if form == "protobuf" else read_file
         model = onnx.load_model_from_string(read(path), form)
     except Exception as error:  # each of the formats has errors of its own
         raise not_onnx(path, last_line(error)) from error
     if not model.HasField("graph"):
         raise not_onnx(path, "it holds no graph")
     check_nodes(model)
-    if weights:
-        read_external_data(model, path)
+    if data is not Data.NONE:
+        read_external_data(model, path, weights_apart=data is Data.APART)
     return model

@@ -10,7 +10,8 @@ from onnx import inliner
 
 from fusion.frontends.onnx.canonicalize import canonicalize
 from fusion.frontends.onnx.check_model import check_model
-from fusion.frontends.onnx.load import load_model
+from fusion.frontends.onnx.external_data import WeightFiles
+from fusion.frontends.onnx.load import Data, load_model
 from fusion.frontends.onnx.sort_nodes import sort_nodes
 from fusion.frontends.onnx.weights import Weights, weights_with_nan
 
@@ -20,7 +21,7 @@ class ReadModel:
     """An ONNX model that may be imported for any shapes.
 
     Attributes:
-        proto: Its nodes in order, local functions put in.
+        proto: Its nodes in order, local functions put in. Weights may be left apart: `Weights.in_model` has them.
         weights: Of its graph.
         notes: What reports should say of it, one sentence each.
     """
@@ -30,15 +31,19 @@ class ReadModel:
     notes: tuple[str, ...]
 
 
-def read_model(source: Path | onnx.ModelProto) -> ReadModel:
+def read_model(source: Path | onnx.ModelProto, *, weights_apart: bool = False) -> ReadModel:
     """Return the model at or in `source`.
+
+    Args:
+        weights_apart: Whether the large weights of a file are in `weights` alone, and so in memory once.
 
     Raises:
         ModelFileError, InvalidModelError, UnsupportedOperatorError: As `load_model`, `check_model` and `Weights` do.
     """
-    proto = sort_nodes(canonicalize(load_model(source)))
-    notes = check_model(proto)
+    files = WeightFiles(source) if weights_apart and isinstance(source, Path) else None
+    proto = sort_nodes(canonicalize(load_model(source, Data.APART if files else Data.ALL)))
+    notes = check_model(proto, lambda: canonicalize(load_model(source)) if files else proto)
     if proto.functions:
         proto = inliner.inline_local_functions(proto)
-    weights = Weights.of(proto.graph).with_constants(proto.graph)
+    weights = Weights.of(proto.graph, files).with_constants(proto.graph)
     return ReadModel(proto, weights, (*notes, *weights_with_nan(proto, weights)))

@@ -58,6 +58,10 @@ class ValueScope:
         for name, tensor in weights.protos.items():
             self.add_constant(name, tensor)
 
+    def tensor(self, name: str) -> TensorProto:
+        """Return the constant `name` with its data."""
+        return self._weights.tensor(name) if name in self._weights.protos else self.constants[name]
+
     def array(self, name: str) -> np.ndarray:
         """Return the constant `name` as an array; the caller does not write to it."""
         if name not in self._arrays:

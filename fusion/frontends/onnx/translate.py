@@ -83,9 +83,12 @@ def translate(
         translator = _Translator(
             model.graph, weights, domains, inputs=inputs, constants={}, shared=shared, declined=declined
         )
-        imported = whole_model(model, translator.whole) if translator.whole else translator.run()
+        imported = None if translator.whole else translator.run()
+        why = translator.whole
     except NotATensor as error:
-        imported = whole_model(model, str(error))
+        imported, why = None, str(error)
+    if imported is None:
+        imported = whole_model(weights.in_model(model), why)
     if strict and imported.fallbacks:
         raise _refusal(imported.fallbacks, domains[""])
     return imported

@@ -15,13 +15,13 @@ from tvm.relax import Expr
 
 from fusion.errors import InvalidModelError, ModelFileError
 from fusion.frontends.nan_note import nan_note
+from fusion.frontends.onnx.declarations import LARGE
+from fusion.frontends.onnx.external_data import WeightFiles
 from fusion.frontends.onnx.parts import tensors
 from fusion.tensors import ALIGNMENT, aligned_copy, as_numpy, as_tensor
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 _UNKNOWN = onnx.TypeProto()
-_LARGE = 1 << 16
-"""Bytes of a weight from which it is not copied for its operand."""
 
 
 @dataclass(eq=False)
@@ -38,15 +38,33 @@ class Weights:
     _operands: dict[str, Expr] = field(default_factory=dict, init=False)
 
     @classmethod
-    def of(cls, graph: onnx.GraphProto) -> Weights:
-        """Return the weights of `graph`.
+    def of(cls, graph: onnx.GraphProto, files: WeightFiles | None = None) -> Weights:
+        """Return the weights of `graph`, of which `files` reads those that were left apart.
 
         Raises:
-            ModelFileError: A weight's data lies in a file that was not read.
+            ModelFileError: A weight's data lies in a file that was not read, or cannot be.
             InvalidModelError: A weight's data does not fill its shape.
         """
         protos = {tensor.name: tensor for tensor in (*graph.initializer, *map(_dense, graph.sparse_initializer))}
-        return cls(protos, {name: _aligned(_checked_array(tensor)) for name, tensor in protos.items()})
+        apart = {name: tensor for name, tensor in protos.items() if files is not None and _is_external(tensor)}
+        read = {name: files.array(tensor) for name, tensor in apart.items()} if files is not None else {}
+        held = {name: _aligned(_checked_array(tensor)) for name, tensor in protos.items() if name not in apart}
+        return cls(protos, {name: read[name] if name in read else held[name] for name in protos})
+
+    def tensor(self, name: str) -> TensorProto:
+        """Return the weight `name` with its data."""
+        proto = self.protos[name]
+        return numpy_helper.from_array(self.arrays[name], name) if _is_external(proto) else proto
+
+    def in_model(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model, of whose graph these are the weights, with the data of those that were left apart."""
+        if not any(map(_is_external, model.graph.initializer)):
+            return model
+        whole = onnx.ModelProto()
+        whole.CopyFrom(model)
+        for tensor in filter(_is_external, whole.graph.initializer):
+            tensor.CopyFrom(self.tensor(tensor.name))
+        return whole
 
     def with_constants(self, graph: onnx.GraphProto) -> Weights:
         """Return these with what Constant nodes of `graph` hold; one is left out where its tensor cannot be read, or
@@ -82,6 +100,10 @@ class Weights:
         return self._operands[name]
 
 
+def _is_external(tensor: TensorProto) -> bool:
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
+
+
 def _held(node: onnx.NodeProto) -> TensorProto | None:
     """Return the tensor of a Constant node that holds nothing else."""
     if node.op_type != "Constant" or node.domain or len(node.attribute) != 1 or len(node.output) != 1 or node.input:
@@ -93,7 +115,7 @@ def _held(node: onnx.NodeProto) -> TensorProto | None:
 
 def _aligned(array: np.ndarray) -> np.ndarray:
     """Return `array`, a large one copied to where `constant` leaves it, so that it is in memory once."""
-    return as_numpy(aligned_copy(array)) if array.nbytes >= _LARGE and array.dtype.kind in "fiu" else array
+    return as_numpy(aligned_copy(array)) if array.nbytes >= LARGE and array.dtype.kind in "fiu" else array
 
 
 def constant(array: np.ndarray) -> Expr:
@@ -106,7 +128,7 @@ def constant(array: np.ndarray) -> Expr:
 
 
 def _is_aligned(array: np.ndarray) -> bool:
-    return array.nbytes >= _LARGE and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0
+    return array.nbytes >= LARGE and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0
 
 
 def weights_with_nan(model: onnx.ModelProto, weights: Weights) -> Iterator[str]:
@@ -119,7 +141,7 @@ def weights_with_nan(model: onnx.ModelProto, weights: Weights) -> Iterator[str]:
 
 
 def _checked_array(tensor: TensorProto) -> np.ndarray:
-    if tensor.data_location == TensorProto.EXTERNAL:
+    if _is_external(tensor):
         raise ModelFileError(
             f"the data of weight {tensor.name!r} lies in another file",
             where=tensor.name,
