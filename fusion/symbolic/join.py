@@ -27,17 +27,30 @@ from fusion.tensors import as_numpy
 _MAIN = "main"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Probe:
     """A module that was made for some sizes."""
 
     mod: tvm.IRModule
+    _texts: dict[str, FunctionText] = field(default_factory=dict, init=False)
 
     @cached_property
-    def kernels(self) -> Mapping[str, FunctionText]:
+    def kernels(self) -> Mapping[str, tirx.PrimFunc]:
         """Its functions but `main`, by name."""
         functions = {symbol.name_hint: func for symbol, func in self.mod.functions.items()}
-        return {name: FunctionText.of(func) for name, func in functions.items() if name != _MAIN}
+        return {name: func for name, func in functions.items() if name != _MAIN}
+
+    def text(self, name: str) -> FunctionText:
+        """Return a kernel as text, which is written when it is first asked for: code of those before it begins then.
+
+        Raises:
+            Declined: There is none of this name.
+        """
+        if name not in self.kernels:
+            raise Declined(f"passes made no {name} of it at other sizes")
+        if name not in self._texts:
+            self._texts[name] = FunctionText.of(self.kernels[name])
+        return self._texts[name]
 
 
 @dataclass(eq=False)
@@ -76,7 +89,7 @@ class Joined:
         main = unify([FunctionText.of(mod[_MAIN]) for mod in mods], fit)
         joined = cls(main, _join_weights(weights, fit), dims, frozenset(fit.probes[0]))
         for name in probes[0].kernels:
-            joined.kernels[name] = unify([_text(probe, name) for probe in probes], fit)
+            joined.kernels[name] = unify([probe.text(name) for probe in probes], fit)
             if take is not None and not fit.has_doubts and (kernel := joined._try_kernel(name)) is not None:
                 take(name, kernel)
         return joined
@@ -116,12 +129,6 @@ class Joined:
             return self._kernel(name)
         except Declined:
             return None
-
-
-def _text(probe: Probe, name: str) -> FunctionText:
-    if name not in probe.kernels:
-        raise Declined(f"passes made no {name} of it at other sizes")
-    return probe.kernels[name]
 
 
 def _join_weights(
