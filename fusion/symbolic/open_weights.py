@@ -59,7 +59,7 @@ class Count:
             return numbers.astype(dtype)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios: np.ndarray = numbers / np.float64(self.divisor.at(sizes))
-        return ratios.astype(dtype)
+        return ratios.astype(dtype).reshape(counts)
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,14 @@ def test_onnxruntime_and_branches_are_given_what_was_apart(tmp_path: Path) -> No
         np.testing.assert_allclose(found, x @ w)
 
 
+def test_of_two_weights_with_a_name_the_last_is_taken(tmp_path: Path) -> None:
+    proto = _model()
+    proto.graph.initializer.append(numpy_helper.from_array(np.full(300_000, 2, "float32"), "w"))
+    onnx.save(proto, tmp_path / "model.onnx")
+    read = read_model(tmp_path / "model.onnx", weights_apart=True)
+    assert (read.weights.arrays["w"] == 2).all()
+
+
 def test_a_weight_that_does_not_fill_its_shape(tmp_path: Path) -> None:
     proto = _model()
     proto.graph.initializer[0].dims[0] -= 1

@@ -50,6 +50,9 @@ MAKES: dict[str, Make] = {
     "first and last": lambda batch, past, length: np.array([0, length - 1, 0, past]),
     "how many": lambda batch, past, length: np.array([length], np.float32),
     "correction": lambda batch, past, length: np.full((1, 1), (past + length) / (past + length - 1.0), np.float32),
+    "correction of one number": lambda batch, past, length: np.array(
+        (past + length) / (past + length - 1.0), np.float32
+    ),
     "positions": lambda batch, past, length: np.arange(past, past + length)[None],
     "places in a mask": lambda batch, past, length: (
         np.arange(batch)[:, None, None, None] * (past + length) + np.arange(length)
@@ -71,6 +74,7 @@ def test_it_is_the_same_at_other_sizes(name: str) -> None:
     for sizes in SIZES:
         wanted, found = MAKES[name](*sizes), weight.at(at(*sizes))
         assert weight.covers(at(*sizes))
+        assert isinstance(found, np.ndarray)
         assert (found.dtype, found.flags.c_contiguous) == (wanted.dtype, True)
         np.testing.assert_array_equal(found, wanted)
 

@@ -135,8 +135,8 @@ def weights_with_nan(model: onnx.ModelProto, weights: Weights) -> Iterator[str]:
     """Yield a note on every weight of `model` that holds NaN, where `weights` are those of its graph. Infinity is
     legitimate: attention masks hold it."""
     for tensor in tensors(model):
-        if tensor.data_type in _FLOATS:
-            known = weights.protos.get(tensor.name) is tensor
+        known = weights.protos.get(tensor.name) is tensor
+        if tensor.data_type in _FLOATS and (known or not _is_external(tensor)):  # else another has its name
             yield from nan_note(tensor.name, weights.arrays[tensor.name] if known else _array(tensor))
 
 
