@@ -32,8 +32,9 @@ def add_parser(verbs: Any) -> None:
         help="devices.toml: devices and links; or llvm:0-0, a set of CPUs, once for each",
     )
     parser.add_argument(
-        "--objective", choices=_OBJECTIVES, help="latency or throughput; default: latency, and both for sets of CPUs"
-    )
+        "--objective", choices=_OBJECTIVES, metavar="O",
+        help="latency or throughput; default: latency, and both for sets of CPUs",
+    )  # fmt: skip
     parser.add_argument(
         "--html", type=user_path, metavar="FILE", help="draw when devices compute and links copy, as a web page"
     )
