@@ -24,7 +24,7 @@ check: lint .venv-test/ready
 	.venv-test/bin/python -m tests.nearest $(ARGS)
 
 test: .venv-test/ready
-	.venv-test/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	.venv-test/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(ARGS)
 
 # docs/rewrites.md and docs/spaces.md, which are written from the code.
 tables: .venv-test/ready
