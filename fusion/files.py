@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from fusion.errors import OptionError
 from fusion.memory import usable_memory
@@ -46,7 +47,7 @@ def check_file(path: str | Path) -> int:
         raise OSError(errno.EINVAL, f"that is no path: {error}", ascii(str(path))) from error
 
 
-def open_file(path: str | Path) -> BinaryIO:
+def open_file(path: str | Path) -> BufferedReader:
     """Return the regular file at `path`, opened for reading.
 
     Raises:

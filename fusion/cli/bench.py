@@ -111,7 +111,7 @@ def _all_shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     shapes = complete_shapes(inputs, parse_sizes(options.shape, "bench"))
     bound = bind_shapes(inputs, shapes)
     require_static(bound)
-    require_dims(bound, parse_bounds(options.bounds or ()))
+    require_dims(bound, parse_bounds(options.bounds))
     return shapes
 
 

@@ -41,7 +41,7 @@ def bench_stream(options: argparse.Namespace, peers: Sequence[str] | None) -> in
                 f"the peer {peer!r} runs no stream of shapes", why="it needs every shape beforehand",
                 hint=f"--peers takes {', '.join(bench.peers.STANDARD)} there",
             )  # fmt: skip
-    bounds = parse_bounds(options.bounds or ())
+    bounds = parse_bounds(options.bounds)
     calls = _read_calls(options, bounds)
     path, threads = Path(options.model).resolve(), options.threads or default_threads()
     specs = inputs.read_specs(path, calls[0])
@@ -62,7 +62,7 @@ def bench_stream(options: argparse.Namespace, peers: Sequence[str] | None) -> in
 def _reason(options: argparse.Namespace, shapes: Shapes, error: Exception) -> FusionError:
     """Return why there is no result: what `fusion compile` says of the model, if it refuses it too."""
     try:
-        bounds = parse_bounds(options.bounds or ())
+        bounds = parse_bounds(options.bounds)
         fusion.compile(options.model, shapes=shapes, threads=options.threads, bounds=bounds)
     except FusionError as refused:
         return refused

@@ -84,7 +84,7 @@ def open_module(
             with stage("load the compiler"):
                 compile = fusion.compile
             cache = not given.pop("no_cache", False) and dump is None
-            measured, bounds = given.pop("db", None), parse_bounds(given.pop("bounds", ()))
+            measured, bounds = given.pop("db", None), parse_bounds(given.pop("bounds", None))
             module = compile(
                 path, shapes=shapes or None, cache=cache, database=measured, wait=True, bounds=bounds, **given
             )

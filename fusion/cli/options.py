@@ -139,14 +139,15 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
     return shapes
 
 
-def parse_bounds(texts: Sequence[str]) -> dict[str, range]:
-    """Return the sizes of open dimensions by their names from "length=1-512" and, in steps of 32, "width=32-2048/32".
+def parse_bounds(texts: Sequence[str] | None) -> dict[str, range]:
+    """Return the sizes of open dimensions by their names from "length=1-512" and, in steps of 32,
+    "width=32-2048/32"; of None, as where the option is not given, none.
 
     Raises:
         OptionError: A text has another form or names no size, or a name comes twice.
     """
     bounds: dict[str, range] = {}
-    for text in texts:
+    for text in texts or ():
         name, _, sizes = text.rpartition("=")
         found = _SIZES.fullmatch(sizes)
         smallest, largest, step = (int(part or 1) for part in found.groups()) if found else (1, 0, 1)

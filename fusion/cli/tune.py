@@ -74,7 +74,7 @@ def tune(options: argparse.Namespace) -> int:
 def _tune_models(options: argparse.Namespace) -> int:
     if not options.models:
         raise OptionError("nothing to tune is named", hint="write: fusion tune MODEL..., or fusion tune --machine")
-    shapes, bounds = parse_shapes(options.shape), parse_bounds(options.bounds or ())
+    shapes, bounds = parse_shapes(options.shape), parse_bounds(options.bounds)
     read_tracker(options.rpc, options.key)
     from fusion import tune as tune_models
 

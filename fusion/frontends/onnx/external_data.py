@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ from fusion.errors import InvalidModelError, LimitError, ModelFileError
 from fusion.files import open_file
 from fusion.frontends.onnx.declarations import LARGE, THIS_FILE
 from fusion.frontends.onnx.parts import tensors
-from fusion.frontends.onnx.types import element_bytes
+from fusion.frontends.onnx.types import data_bytes
 from fusion.memory import usable_memory
 from fusion.tensors import allocate
 
@@ -43,11 +43,7 @@ def refuse_external_data(model: onnx.ModelProto) -> None:
 def _large_weights(model: onnx.ModelProto) -> list[TensorProto]:
     """Return the weights of the graph of `model` that lie in files and that `WeightFiles` reads to where they stay."""
     external = (tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL)
-    return [tensor for tensor in external if tensor.data_type in _PLAIN and _bytes(tensor) >= LARGE]
-
-
-def _bytes(tensor: TensorProto) -> int:
-    return math.prod(map(int, tensor.dims)) * element_bytes(tensor.data_type)
+    return [tensor for tensor in external if tensor.data_type in _PLAIN and data_bytes(tensor) >= LARGE]
 
 
 _PLAIN = frozenset(
@@ -79,14 +75,14 @@ class WeightFiles:
             LimitError: There is not that much memory.
         """
         with _telling(tensor, self.path), _opened(tensor, self.path) as part:
-            if part.size != _bytes(tensor):
+            if part.size != data_bytes(tensor):
                 raise InvalidModelError(
                     f"the data of weight {tensor.name!r} does not fill its shape",
                     where=tensor.name,
                     why=f"the shape is {tuple(tensor.dims)}, and there are {part.size} bytes",
                 )
             data = allocate(part.size)
-            if part.file.readinto(data) != part.size:  # type: ignore[attr-defined]
+            if part.file.readinto(data.data) != part.size:
                 raise ValueError("it ended while it was read")
             array: np.ndarray = data.view(tensor_dtype_to_np_dtype(tensor.data_type)).reshape(tuple(tensor.dims))
             return array
@@ -148,7 +144,7 @@ def _find(fields: Mapping[str, str], folder: Path) -> Path:
 class _Part(NamedTuple):
     """So many bytes of a file from where it is read."""
 
-    file: BinaryIO
+    file: BufferedReader
     size: int
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -47,7 +46,7 @@ from fusion.frontends.onnx.node import Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
-from fusion.frontends.onnx.types import FLOATING, dtype_name, element_bytes, known_dims, type_name, type_of_spec
+from fusion.frontends.onnx.types import FLOATING, data_bytes, dtype_name, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import Weights
 from fusion.frontends.origins import Origins
 
@@ -95,9 +94,7 @@ def translate(
 
 
 def _budget(model: onnx.ModelProto) -> Budget:
-    # From the shapes: protobuf writes a message to count its bytes.
-    sizes = (math.prod(tensor.dims) * element_bytes(tensor.data_type) for tensor in model.graph.initializer)
-    return Budget(sum(sizes))
+    return Budget(sum(map(data_bytes, model.graph.initializer)))
 
 
 def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperatorError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
@@ -97,6 +98,12 @@ def element_bytes(elem_type: int) -> int:
     """
     name = dtype_name(elem_type)
     return 1 if name in _OTHERS.values() else numpy_dtype(name).itemsize
+
+
+def data_bytes(tensor: TensorProto) -> int:
+    """Return the bytes of what a tensor holds, by its shape: protobuf tells them of raw data by copying that."""
+    elements: int = math.prod(tensor.dims)
+    return elements * element_bytes(tensor.data_type)
 
 
 def type_name(kind: TypeProto) -> str:

@@ -46,10 +46,13 @@ class Weights:
             InvalidModelError: A weight's data does not fill its shape.
         """
         protos = {tensor.name: tensor for tensor in (*graph.initializer, *map(_dense, graph.sparse_initializer))}
-        apart = {name: tensor for name, tensor in protos.items() if files is not None and _is_external(tensor)}
-        read = {name: files.array(tensor) for name, tensor in apart.items()} if files is not None else {}
-        held = {name: _aligned(_checked_array(tensor)) for name, tensor in protos.items() if name not in apart}
-        return cls(protos, {name: read[name] if name in read else held[name] for name in protos})
+
+        def array(tensor: TensorProto) -> np.ndarray:
+            if files is not None and _is_external(tensor):
+                return files.array(tensor)
+            return _aligned(_checked_array(tensor))
+
+        return cls(protos, {name: array(tensor) for name, tensor in protos.items()})
 
     def tensor(self, name: str) -> TensorProto:
         """Return the weight `name` with its data."""

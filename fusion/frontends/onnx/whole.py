@@ -6,7 +6,6 @@ is left out of which a node might end the process, or read what it must not, whe
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import onnx
@@ -21,7 +20,7 @@ from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.parts import nodes, tensors
 from fusion.frontends.onnx.read_model import read_model
 from fusion.frontends.onnx.scope import ValueScope
-from fusion.frontends.onnx.types import element_bytes
+from fusion.frontends.onnx.types import data_bytes
 from fusion.memory import usable_memory
 
 _CHECKED_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -39,7 +38,7 @@ def import_whole_onnx(source: Path | onnx.ModelProto) -> ImportedModel | None:
         FusionError: The model breaks its format's rules, or ONNX Runtime does not take it.
     """
     declared = load_model(source, Data.NONE)
-    held = sum(math.prod(tensor.dims) * element_bytes(tensor.data_type) for tensor in tensors(declared))
+    held = sum(map(data_bytes, tensors(declared)))
     if _is_checked(declared) or held * _COPIES > usable_memory():
         return None
     read = read_model(source)
