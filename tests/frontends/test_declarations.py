@@ -123,6 +123,51 @@ def test_onnxruntime_and_branches_are_given_what_was_apart(tmp_path: Path) -> No
         np.testing.assert_allclose(found, x @ w)
 
 
+def test_rows_of_a_weight_that_was_apart_are_known_beside_operators_of_onnxruntime(tmp_path: Path) -> None:
+    w = np.random.default_rng(0).standard_normal((256, 128)).astype("float32")
+    x = np.ones((4, 128), "float32")
+    nodes = [
+        helper.make_node("Gather", ["w", "place"], ["row"]),
+        helper.make_node("Add", ["x", "row"], ["sum"]),
+        helper.make_node("CDist", ["sum", "x"], ["y"], domain="com.microsoft", metric="sqeuclidean"),
+    ]
+    weights = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.array([3]), "place")]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 128])]
+    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "g", given, results, weights)
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "model.onnx")
+    module = fusion.compile(tmp_path / "model.onnx", cache=False, strict=False)
+    assert "internal error" not in module.explain()
+    np.testing.assert_allclose(np.ravel(module(x)), np.full(16, (w[3] ** 2).sum()), rtol=1e-4)
+
+
+def test_a_weight_whose_data_lay_in_another_file_before(tmp_path: Path) -> None:
+    """`onnx.load` says so explicitly, behind the data, and others leave the name of the file."""
+    onnx.save(_model(), tmp_path / "parts.onnx", save_as_external_data=True, location="data", size_threshold=1000)
+    model = onnx.load(tmp_path / "parts.onnx")
+    assert model.graph.initializer[0].HasField("data_location")
+    onnx.save(model, tmp_path / "whole.onnx")
+    for key, value in {"location": "no file", "offset": "8"}.items():
+        model.graph.initializer[0].external_data.add(key=key, value=value)
+    onnx.save(model, tmp_path / "named.onnx")
+    for name in ("whole.onnx", "named.onnx"):
+        read = read_model(tmp_path / name, weights_apart=True)
+        np.testing.assert_array_equal(read.weights.arrays["w"], np.arange(300_000, dtype="float32"))
+
+
+def test_of_a_weight_in_two_places_the_file_beside_is_read(tmp_path: Path) -> None:
+    """As onnx does, and ONNX Runtime."""
+    model = _model()
+    (tmp_path / "data").write_bytes(np.full(300_000, 2, "float32").tobytes())
+    tensor = model.graph.initializer[0]
+    tensor.external_data.add(key="location", value="data")
+    tensor.data_location = TensorProto.EXTERNAL
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    for apart in (False, True):
+        assert (read_model(tmp_path / "model.onnx", weights_apart=apart).weights.arrays["w"] == 2).all()
+
+
 def test_of_two_weights_with_a_name_the_last_is_taken(tmp_path: Path) -> None:
     proto = _model()
     proto.graph.initializer.append(numpy_helper.from_array(np.full(300_000, 2, "float32"), "w"))

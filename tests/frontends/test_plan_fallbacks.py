@@ -12,16 +12,16 @@ from onnx import TensorProto
 
 from fusion.frontends import import_model
 from fusion.frontends.onnx.plan_fallbacks import _between, _groups, _in_order, _Marks
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.survey import Survey, survey
+from fusion.frontends.onnx.weights import Weights
 from tests.frontends.narrow import networks, quantized
 
 
 def _survey(model: onnx.ModelProto) -> Survey:
-    types = {value.name: value.type for value in model.graph.input}
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    for tensor in model.graph.initializer:
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
-    return survey(model.graph.node, {"": 17, "com.microsoft": 1}, types, constants, {})
+    scope = ValueScope(types={value.name: value.type for value in model.graph.input})
+    scope.add_weights(Weights.of(model.graph))
+    return survey(model.graph.node, {"": 17, "com.microsoft": 1}, scope, {})
 
 
 def _planned(graph: Survey) -> dict[int, int]:

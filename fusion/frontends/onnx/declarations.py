@@ -30,20 +30,24 @@ class _Left:
     Attributes:
         within: Of each message of onnx.proto, by number of field: the messages below which data lies, and the data.
         large: Bytes from which a part is looked into, and data left out.
-        instead: What stands in the place of data from this place of the file on, of so many bytes.
+        instead: What follows the rest of a tensor, of whose data so many bytes from this place of the file on are out.
     """
 
     within: Mapping[str, Mapping[int, str]]
     large: int
-    instead: Callable[[int, int], bytes]
+    instead: Callable[[bytes, int, int], bytes]
 
 
-def _declared(start: int, size: int) -> bytes:
+def _declared(rest: bytes, start: int, size: int) -> bytes:
     return _varint(9 << 3 | _BYTES) + _varint(0)
 
 
-def _apart(start: int, size: int) -> bytes:
-    """Return what says that the data lies in a file, that of the model, as ONNX says it of others."""
+def _apart(rest: bytes, start: int, size: int) -> bytes:
+    """Return what says that the data lies in a file, that of the model, as ONNX says it of others: `rest` may say that
+    it does not, as in what `onnx.save` writes of a model that `onnx.load` read with external data. Where it names a
+    file, the data is that."""
+    if TensorProto.FromString(rest).data_location == TensorProto.EXTERNAL:
+        return b""
     places = {"location": THIS_FILE, "offset": str(start), "length": str(size)}
     entries = [onnx.StringStringEntryProto(key=key, value=value) for key, value in places.items()]
     data: bytes = TensorProto(data_location=TensorProto.EXTERNAL, external_data=entries).SerializeToString()
@@ -104,7 +108,7 @@ def _read(path: Path, left: _Left) -> bytes:
 
 def _copy(file: BinaryIO, end: int, message: str, left: _Left) -> bytes:
     """Return the `message` that lies in `file` from where it is read up to `end`, without the data that is `left`."""
-    parts = []
+    parts, out = [], list[tuple[int, int]]()
     while (start := file.tell()) < end:
         key = _read_varint(file)
         number, way = key >> 3, key & 7
@@ -124,13 +128,16 @@ def _copy(file: BinaryIO, end: int, message: str, left: _Left) -> bytes:
             file.seek(start)
             parts.append(file.read(stop - start))
         elif kind == _DATA:
-            parts.append(left.instead(stop - size, size))
+            out.append((stop - size, size))
             file.seek(stop)
         else:
             inner = _copy(file, stop, kind, left)
             parts += (_varint(key), _varint(len(inner)), inner)
             file.seek(stop)
-    return b"".join(parts)
+    rest = b"".join(parts)
+    if len(out) > 1:
+        raise _OddError
+    return rest + left.instead(rest, *out[0]) if out else rest
 
 
 def _read_varint(file: BinaryIO) -> int:

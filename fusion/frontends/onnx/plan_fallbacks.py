@@ -63,7 +63,7 @@ def choose_fallbacks(
     dtypes.update(a.t.data_type for node in graph.node for a in node.attribute if a.HasField("t"))
     if not may_be_slow(graph.node, dtypes):
         return FallbackChoice(tuple(graph.node), {})
-    return plan_fallbacks(survey(graph.node, opsets, scope.types, scope.constants, declared))
+    return plan_fallbacks(survey(graph.node, opsets, scope, declared))
 
 
 def plan_fallbacks(graph: Survey) -> FallbackChoice:

@@ -58,6 +58,12 @@ class ValueScope:
         for name, tensor in weights.protos.items():
             self.add_constant(name, tensor)
 
+    def beside(self) -> ValueScope:
+        """Return a scope that begins with these types and constants, and computes none of these values."""
+        other = ValueScope(types=dict(self.types), constants=dict(self.constants))
+        other._weights, other._arrays = self._weights, dict(self._arrays)
+        return other
+
     def tensor(self, name: str) -> TensorProto:
         """Return the constant `name` with its data."""
         return self._weights.tensor(name) if name in self._weights.protos else self.constants[name]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onnx import NodeProto, TensorProto, TypeProto
+from onnx import NodeProto, TypeProto
 
 from fusion.errors import FusionError
 from fusion.frontends.onnx.expand import cast_of_cast_like, reads
@@ -42,15 +42,14 @@ class Survey:
 def survey(
     nodes: Iterable[NodeProto],
     opsets: Mapping[str, int],
-    types: Mapping[str, TypeProto],
-    constants: Mapping[str, TensorProto],
+    around: ValueScope,
     declared: dict[str, TypeProto],
 ) -> Survey:
-    """Return what is known of `nodes`, where `types` and `constants` are of what they read from elsewhere."""
+    """Return what is known of `nodes`, where `around` has the types and constants that they read from elsewhere."""
     found = Survey(list(nodes), {})
-    scope = ValueScope(types=dict(types), constants=dict(constants))
+    scope = around.beside()
     made: dict[str, int] = {}
-    fixed = set(constants)
+    fixed = set(scope.constants)
     for index, proto in enumerate(found.nodes):
         node = cast_of_cast_like(proto, scope.types)
         opset = opsets.get(node.domain, 1)
