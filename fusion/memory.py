@@ -39,6 +39,29 @@ def check_memory(shape: Sequence[int], itemsize: int, where: str) -> None:
         )
 
 
+def check_run(inputs: int, between: int, results: int) -> None:
+    """Raise unless a run may fit the memory of this process: where only each part of it does, the system ends the
+    process when that writes to more memory than there is.
+
+    Args:
+        inputs: Bytes of what the run is given.
+        between: Bytes of what lies between its kernels.
+        results: Bytes of what it makes for its caller.
+
+    Raises:
+        LimitError: It does not.
+    """
+    needed = inputs + between + results
+    if needed > _ALWAYS_FITS and needed > usable_memory():
+        raise LimitError(
+            f"a run that needs {needed:,} bytes does not fit the memory of this process",
+            where="memory of a compiled module",
+            why=f"inputs take {inputs:,} bytes, what lies between kernels {between:,}, and results {results:,}; this "
+            f"process may use {usable_memory():,}",
+            hint="give fewer items at a time; check shapes= and the constants of the model",
+        )
+
+
 def usable_memory() -> int:
     """Return the bytes that this process may use: the least of what the machine has, the limits of the control groups
     that it is in, and that of its address space.

@@ -95,6 +95,16 @@ class OpenRunPlan:
             storages[tensor.storage] = max(storages[tensor.storage], tensor_bytes(tensor.shape, tensor.dtype))
         return replace(self.typical, storages=tuple(storages), buffers=tuple([known[place] for place in places]))
 
+    def result_bytes(self, sizes: Sizes) -> int:
+        """Return the bytes of `RunPlan.results` at all sizes of a call."""
+        return sum(tensor_bytes(tuple([extent.at(sizes) for extent in shape]), dtype) for dtype, shape in self._results)
+
+    @cached_property
+    def _results(self) -> tuple[tuple[str, Shape], ...]:
+        pairs = zip(self.typical.calls, self.arguments, strict=True)
+        shapes = {held: shape for call, each in pairs for held, shape in zip(call.arguments, each, strict=True)}
+        return tuple((held.dtype, shapes[held]) for held in self.typical.results if held in shapes)
+
     @cached_property
     def _tensors(self) -> tuple[tuple[tuple[TensorPlan, Shape], ...], tuple[int, ...]]:
         """The buffers, each once with its extents, and which of these each is: layers alike have the same."""

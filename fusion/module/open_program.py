@@ -13,13 +13,14 @@ import numpy as np
 from fusion.errors import InputError
 from fusion.extents import Sizes
 from fusion.library import LoadedLibrary
+from fusion.memory import check_run
 from fusion.module.input_slot import InputSlot
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.plan import KernelCall, RunPlan, place_buffers
 from fusion.module.program import Arena, KernelProgram, RunMemory
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
-from fusion.tensors import ALIGNMENT, allocate, as_tensor
+from fusion.tensors import ALIGNMENT, allocate, as_tensor, tensor_bytes
 
 _KEPT = 64
 """Sizes of which an arena keeps the tensors: making them takes about 1 us each."""
@@ -105,7 +106,9 @@ class OpenArena:
             )
         sizes = opened.dims.all_sizes(sizes)
         plan = opened.at(sizes)
-        inputs = zip(program.inputs, shapes, strict=True)
+        inputs = list(zip(program.inputs, shapes, strict=True))
+        given = sum(tensor_bytes(shape, spec.dtype) for spec, shape in inputs)
+        check_run(given, sum(plan.storages), opened.result_bytes(sizes))
         slots = tuple(InputSlot(spec, shape, of_many=True) for spec, shape in inputs)
         values = [self._weight(place, sizes) for place in range(len(opened.weights))]
         buffers = self._buffers(plan)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusion.memory import check_memory
 from fusion.runtime import Tensor
 from fusion.tensors import allocate, as_tensor, numpy_dtype, tensor_bytes
 
@@ -93,14 +92,18 @@ class RunPlan:
     calls: tuple[KernelCall, ...]
     outputs: tuple[OutputPlan, ...]
 
+    @property
+    def results(self) -> frozenset[Argument]:
+        """The outputs that each run makes anew; those that only the run knows, as of branches, are left out."""
+        return frozenset(each.place for each in self.outputs if each.place is not None and each.place.kind == "fresh")
+
 
 def allocate_buffers(plan: RunPlan) -> tuple[Tensor, ...]:
     """Return the activations of `plan`, in memory that is allocated now and reused by every call.
 
     Raises:
-        LimitError: They do not fit the memory of this process.
+        LimitError: There is no memory for them.
     """
-    check_memory((sum(plan.storages),), 1, "what the compiled module keeps between its kernels")
     return place_buffers(plan, [allocate(size) for size in plan.storages])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from fusion.carried_errors import take_raised
 from fusion.errors import ExecutionError, FusionError
 from fusion.library import LoadedLibrary
+from fusion.memory import check_run
 from fusion.module import (
     host_functions,  # noqa: F401 - registers what compiled code calls
     share_cpus,
@@ -20,7 +21,7 @@ from fusion.module.input_slot import InputSlot, to_array
 from fusion.module.plan import KernelCall, OutputPlan, RunPlan, allocate_buffers
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
-from fusion.tensors import as_numpy, needs_carrier
+from fusion.tensors import as_numpy, needs_carrier, tensor_bytes
 from fusion.threads import on_live_pool
 
 _CPU = 1
@@ -136,6 +137,9 @@ class KernelProgram:
         return self.plan.calls
 
     def _make_memory(self) -> RunMemory:
+        inputs = sum(tensor_bytes(spec.extents, spec.dtype) for spec in self.inputs)
+        results = sum(tensor_bytes(each.shape, each.dtype) for each in self.plan.results)
+        check_run(inputs, sum(self.plan.storages), results)
         slots = tuple(InputSlot(spec, spec.extents) for spec in self.inputs)
         buffers = allocate_buffers(self.plan)
         return Arena(slots, buffers, (*self.weights, *buffers))

@@ -13,6 +13,8 @@ from onnx import helper
 from tvm import relax
 
 import fusion
+from fusion import memory
+from fusion.errors import LimitError
 from fusion.module.advise_results import advise_results
 from fusion.module.build import _planned
 from fusion.module.preallocate import preallocate
@@ -49,6 +51,20 @@ def test_large_results_take_few_pages_and_stay(rows: int | str, tmp_path: Path) 
     assert [float(result[0, 0]) for result in kept] == [2, 3, 4]
     if sys.platform == "linux" and HUGE_PAGES:
         assert min(faults) < ROWS * COLUMNS * 4 // PAGE // 2, faults
+
+
+@pytest.mark.parametrize("rows", ["rows", ROWS])
+def test_a_run_whose_parts_fit_but_together_do_not_is_an_error(
+    rows: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input and a result of 41 MB each, of which neither is too large: the system would end the process."""
+    monkeypatch.setattr(memory, "usable_memory", lambda: 2 * ROWS * COLUMNS * 4 - 1)
+    a = np.zeros((ROWS, COLUMNS), np.float32)
+    with pytest.raises(LimitError, match="a run that needs 81,920,000 bytes"):
+        fusion.compile(addition(rows), wait=True, hot_shapes=0)(a)
+    monkeypatch.undo()
+    module = fusion.compile(addition(rows), wait=True, hot_shapes=0)
+    assert (module(a)[0] == 1).all()
 
 
 def advised(shape: tuple[object, ...], results: int = 1) -> int:
