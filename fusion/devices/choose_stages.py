@@ -180,7 +180,9 @@ def _replicated(problem: PlacementProblem, alone: DevicePlan | None, bound: floa
 
 
 def _replica(problem: PlacementProblem, replicas: Replicas, at: int) -> Pipeline:
-    seconds, share = replicas.seconds[at], replicas.period / replicas.seconds[at]
+    seconds = replicas.seconds[at]
+    # Nothing is known of what libraries run.
+    share = replicas.period / seconds if seconds else 1 / len(replicas.devices)
     why = f"the model begins here, for {share:.0%} of the requests"
     return Pipeline((PlannedStage(replicas.devices[at], tuple(problem.tasks), seconds, why),), seconds)
 

@@ -290,6 +290,8 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
         ):
             raise ValueError(f"a table of {table.shape} has no part of {shape}")
         counted = [at(count.shape) for count in weight.counts]
+        if any(len(count.steps) != len(count.shape) for count in weight.counts):
+            raise ValueError("numbers are counted along other axes than they have")
         if len(counted) == 1 and not _makes_up(counted[0], shape):
             raise ValueError(f"numbers of {counted[0]} do not make up {shape}")
         if len(counted) > 1 and not _are_behind_one_another(counted, shape):

@@ -19,6 +19,8 @@ from fusion.report.placement import placement_in
 
 _NAMED = 4
 """Operators and reasons that are told."""
+_OF_NOTHING = "zeros"
+"""What is left of operators whose results have no elements: constants with some are none of the model's operators."""
 
 
 def require_libraries(imported: ImportedModel, lowered: Lowered, ctx: Context) -> None:
@@ -28,7 +30,7 @@ def require_libraries(imported: ImportedModel, lowered: Lowered, ctx: Context) -
         UnsupportedOperatorError: They do not.
     """
     parts = placement_in(lowered.graph, PlacementTimes()).parts
-    left = [name for part in parts if part.backend == GENERATOR for name in part.operators]
+    left = [name for part in parts if part.backend == GENERATOR for name in part.operators if name != _OF_NOTHING]
     if not left:
         return
     names = [*ctx.graph_libraries, *ctx.libraries]

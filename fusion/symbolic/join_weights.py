@@ -23,6 +23,8 @@ _ORIGIN = Extent(0)
 _MOST_COUNTED = 2**53
 _FEWEST_IN_RUNS, _MOST_RUNS = 8, 4
 """Of fewer numbers nearly all are a few rows; a picture is read in one row and one for each edge."""
+_LARGEST = np.iinfo(np.int64).max
+"""Numbers are counted in int64, which uint64 goes beyond."""
 _MOST_FEW = 16
 """Of more numbers that depend on sizes, each by itself, none are known."""
 
@@ -181,7 +183,7 @@ def _few(values: Sequence[np.ndarray], fit: Fit) -> CountedRuns | None:
     do; None where `values` are no such numbers."""
     if any(value.ndim != 1 or value.size > _MOST_FEW or value.dtype.kind not in "iu" for value in values):
         return None
-    if len({value.size for value in values}) > 1:
+    if len({value.size for value in values}) > 1 or any((value > _LARGEST).any() for value in values):
         return None
     try:
         numbers = [fit.extent(tuple(map(int, each))) for each in zip(*values, strict=True)]

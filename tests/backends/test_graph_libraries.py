@@ -127,7 +127,7 @@ def test_behind_our_own_kernels_nothing_is_placed_on_a_guess() -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_without_our_own_kernels_libraries_run_all(library: str, effort: str) -> None:
     module = fusion.compile(mlp("n"), backends=[library], effort=effort, threads=1, cache=False, database=False)
-    for batch in (1, 4):
+    for batch in (1, 0, 4):
         x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
         np.testing.assert_allclose(module(x, wait=True)[0], mlp_numpy(x), rtol=1e-4, atol=1e-5)
     parts = module.placement.parts

@@ -22,6 +22,15 @@ def test_replicas_are_taken_unless_a_pipeline_is_clearly_faster(slower: float, p
     assert len(plan_throughput(problem).pipelines) == pipelines
 
 
+def test_a_stream_of_which_no_time_is_known_has_a_plan() -> None:
+    """As of what libraries run, to which all of a model may be left."""
+    devices = tuple(Device(f"device {k}", {OTHER: 1.0}, 1.0, 1e9) for k in range(2))
+    plan = plan_throughput(
+        PlacementProblem(TaskGraph((TaskNode("one", (0.0, 0.0)),), ()), Topology.uniform(devices, Link(1.0, 8.0)))
+    )
+    assert (plan.seconds, [stage.cut for stage in plan.stages]) == (0.0, ["the model begins here"])
+
+
 def test_a_call_is_cut_where_it_would_take_longer_otherwise() -> None:
     """Two branches beside each other, each on the device that is good at it, and their sum on the first."""
     devices = tuple(Device(f"device {k}", {OTHER: 1.0}, 1.0, 1e9) for k in range(2))

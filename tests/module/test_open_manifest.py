@@ -37,6 +37,11 @@ def first_open(opened: dict[str, Any]) -> dict[str, Any]:
     return next(extent for call in opened["arguments"] for shape in call for extent in shape if extent["symbols"])
 
 
+def _counted(steps: list[Any], shape: list[Any]) -> dict[str, Any]:
+    """Return numbers that are counted, as a manifest holds them."""
+    return {"first": THREE, "steps": steps, "shape": shape, "divisor": THREE}
+
+
 DAMAGES: dict[str, Damage] = {
     "an unknown symbol": lambda opened: first_open(opened).update(symbols=["other"]),
     "too large a product": lambda opened: first_open(opened).update(coefficient=HUGE),
@@ -58,10 +63,13 @@ DAMAGES: dict[str, Damage] = {
     "a short table": lambda opened: opened["weights"][0]["table"].update(shape=[2, 16]),
     "a table of another rank": lambda opened: opened["weights"][0]["table"].update(shape=[16]),
     "numbers of another shape": lambda opened: opened["weights"][0].update(
-        window=None, counts=[{"first": THREE, "step": THREE, "shape": [THREE, THREE]}]
+        window=None, counts=[_counted([THREE] * 2, [THREE] * 2)]
     ),
     "runs of another length": lambda opened: opened["weights"][0].update(
-        window=None, counts=[{"first": THREE, "step": THREE, "shape": [THREE]}] * 2
+        window=None, counts=[_counted([THREE], [THREE])] * 2
+    ),
+    "numbers along other axes": lambda opened: opened["weights"][0].update(
+        window=None, counts=[_counted([THREE], opened["weights"][0]["shape"])]
     ),
     "no numbers and no table": lambda opened: opened["weights"][0].update(window=None, counts=[]),
     "no number": lambda opened: first_open(opened).update(constant=1.5),
@@ -81,6 +89,21 @@ def test_what_kernels_do_depends_on_known_sizes(manifest: bytes) -> None:
     counts = [count for info in fields["forms"][0]["kernels"].values() for count in info["sized"]["flops"]]
     next(extent for count in counts for extent in count["extents"] if extent["symbols"]).update(symbols=["other"])
     with pytest.raises(ValueError, match="unknown sizes"):
+        from_fields(fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("numbers of another shape", "do not make up"),
+        ("runs of another length", "behind one another"),
+        ("numbers along other axes", "along other axes"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_told(kind: str, reason: str, manifest: bytes) -> None:
+    fields = json.loads(manifest)
+    DAMAGES[kind](fields["forms"][0]["opened"])
+    with pytest.raises(ValueError, match=reason):
         from_fields(fields)
 
 

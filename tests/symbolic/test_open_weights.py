@@ -118,6 +118,7 @@ def test_a_constant_that_is_the_same_stays_one() -> None:
         ((TABLE, TABLE + 1), "no part of a table"),
         ((TABLE[:31], TABLE[:47][::-1]), "no part of a table"),
         ((np.ones(2), np.ones((3, 1))), "another rank"),
+        ((np.array([31, 2**64 - 1], np.uint64), np.array([47, 2**64 - 1], np.uint64)), "no part of a table"),
     ],
 )
 def test_others_are_declined(values: tuple[np.ndarray, ...], reason: str) -> None:
