@@ -51,6 +51,11 @@ def text(results: Sequence[PlanResult]) -> str:
                 markdown.table(_by_batch(found), list(_attempts(found))),
             ]
     parts += [
+        "## One simple method for all",
+        "What each simple method found / plan, geometric means over all objectives: what plans gain over a user's one "
+        "method, where the tables above have the best one for each network. Where a plan was proven to be the best "
+        "before a method's turn, that plan counts as found.",
+        markdown.table(_by_batch(results), list(_over_each(results))),
         "## Why not more",
         "longest path = with its copies, on the devices that are best for it: no call is faster. all work = divided at "
         "will, without copies: no stream is faster. dear = results whose copy to another device takes longer than the "
@@ -134,10 +139,20 @@ def _attempts(results: Sequence[PlanResult]) -> Iterator[markdown.Row]:
     rows["with divided images or mixed placements"] = lambda result: result.plan
     rows["the bound"] = lambda result: result.bound
     for name, seconds in rows.items():
-        yield (name, *(
-            f"{_geometric_mean([each.baseline / seconds(each) for each in results if each.batch in batches]):.3f}"
-            for batches in (*([batch] for batch in _batches(results)), _batches(results))
-        ))  # fmt: skip
+        gain = partial(lambda each, seconds: each.baseline / seconds(each), seconds=seconds)
+        yield (name, *_means_by_batch(results, gain))
+
+
+def _over_each(results: Sequence[PlanResult]) -> Iterator[markdown.Row]:
+    for method in BASELINES:
+        gain = partial(lambda each, name: each.found.get(name, each.placed) / each.plan, name=method.name)
+        yield (method.name, *_means_by_batch(results, gain))
+
+
+def _means_by_batch(results: Sequence[PlanResult], ratio: Callable[[PlanResult], float]) -> Iterator[str]:
+    """Yield the geometric mean of a ratio for each batch, then that of all."""
+    for batches in (*([batch] for batch in _batches(results)), _batches(results)):
+        yield f"{_geometric_mean([ratio(each) for each in results if each.batch in batches]):.3f}"
 
 
 def _geometric_mean(ratios: Sequence[float]) -> float:

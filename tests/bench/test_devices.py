@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,9 @@ def test_measured_and_reported() -> None:
     )
     told = dict(zip(header.split("|"), row.split("|"), strict=True))
     assert told[" solved "].strip() == "yes"
+    gains = [result.found.get("greedy", result.placed) / result.plan for result in results]
+    alone = next(line for line in text.split("## One simple method")[1].splitlines() if line.startswith("| greedy "))
+    assert alone.split("|")[-2].strip() == f"{math.sqrt(gains[0] * gains[1]):.3f}"
 
 
 def test_grain_says_which_copies_are_dear() -> None:
