@@ -15,6 +15,7 @@ from typing import Annotated
 ZEN4 = "two vCPUs of Zen 4: AVX-512 in two halves, 32 KiB of L1 and 1 MiB of L2 a core"
 WHOLE_UNITS = "two vCPUs with whole AVX-512 units, 48 KiB of L1 and 2 MiB of L2 a core"
 EITHER = f"the slower of {ZEN4}; {WHOLE_UNITS}"
+SKYLAKE = "two vCPUs of Skylake-X: whole AVX-512 units, 32 KiB of L1 and 1 MiB of L2 a core"
 SOME = "two vCPUs with AVX-512; which of the two kinds was not written down"
 VENDORS = "Intel's and AMD's server cores"
 NOT_TOLD = "chosen with the kernels that use it; no measurement of it alone was written down"
@@ -113,6 +114,12 @@ CACHE_BYTES: Annotated[
 """The caches assumed of a CPU that is not this machine's, so that a target gives the same code wherever it is compiled,
 and of this machine's where the kernel tells none."""
 
+L1_WAYS: Annotated[
+    Mapping[str, int],
+    Cost("lines", "x86_64: of 32 KiB; aarch64: TRM 100095", "x86_64: server cores; aarch64: Cortex-A72"),
+] = {"x86_64": 8, "aarch64": 2}
+"""The lines of a set of L1 that are assumed where `CACHE_BYTES` are."""
+
 CACHE_LINE: Annotated[int, Cost("bytes", "Intel's and AMD's optimisation manuals, TRM 100095", "all of them")] = 64
 """The bytes that move between caches and memory together."""
 
@@ -144,6 +151,18 @@ STRIDED_ROW_CYCLES: Annotated[
 ] = 26.0
 """The time until a part of a matrix's row is there, from L3 or memory, where the part read before is of another row, so
 that no hardware fetches ahead; of 208 bytes and more `MEMORY_BYTES_PER_CYCLE` takes longer."""
+
+SPLIT_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/vector",
+        "1x1 convolutions, whose image's rows lie as they come or are copied first, two threads, us: 256 to 1024 "
+        "channels over 14x14 604 499, 160 to 960 over 7x7 124 112, 960 to 160 141 124: 2.7, 1.5 and 2.6",
+        SKYLAKE,
+    ),
+] = 1.5
+"""What a tile of rows waits, beside its products, for a vector of weights as long as a cache line that lies in two and
+comes from L2: of matrices that L1 keeps, copies were 5% slower."""
 
 TRANSPOSE_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "transposes of images: 2.5 to 5", ZEN4)] = 3.0
 """What two cores together read and write where they transpose."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tvm
 
-from backends.cpu.costs import CACHE_BYTES
+from backends.cpu.costs import CACHE_BYTES, L1_WAYS
 from backends.cpu.target import architecture_of, is_host
 
 DOT_BFLOAT16 = "avx512bf16"
@@ -22,6 +22,7 @@ class Machine:
         vector_registers: How many such registers there are.
         l1_bytes, l2_bytes, l3_bytes: Data-cache sizes in bytes; L1 and L2 per core, L3 shared.
         dot_bfloat16: Whether it multiplies pairs of bfloat16 in one instruction, in vectors of float32's lanes.
+        l1_ways: Lines of a set of L1.
     """
 
     vector_lanes: int
@@ -30,14 +31,23 @@ class Machine:
     l2_bytes: int
     l3_bytes: int
     dot_bfloat16: bool = False
+    l1_ways: int = 8
+
+    @property
+    def l1_span(self) -> int:
+        """Bytes after which the sets of L1 come round; those of L2 come round after as many at the earliest."""
+        return max(self.l1_bytes // self.l1_ways, 1)
 
 
 def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
     """Return the CPU that `target` names, which has these of LLVM's `features`."""
     lanes, registers = next(row for feature, *row in _VECTOR_UNITS if feature in features or not feature)
-    l1, l2, l3 = CACHE_BYTES.get(architecture_of(target), CACHE_BYTES["x86_64"])
+    architecture = architecture_of(target)
+    l1, l2, l3 = CACHE_BYTES.get(architecture, CACHE_BYTES["x86_64"])
+    ways = L1_WAYS.get(architecture, L1_WAYS["x86_64"])
     if is_host(target):
         l1, l2, l3 = (_cache_bytes(index, size) for index, size in zip(_CACHE_INDICES, (l1, l2, l3), strict=True))
+        ways = _l1_ways(ways)
     return Machine(
         vector_lanes=lanes,
         vector_registers=registers,
@@ -45,6 +55,7 @@ def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
         l2_bytes=l2,
         l3_bytes=l3,
         dot_bfloat16=DOT_BFLOAT16 in features,
+        l1_ways=ways,
     )
 
 
@@ -57,8 +68,18 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def _cache_bytes(index: int, default: int) -> int:
-    try:
-        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size").read_text().strip()
-    except OSError:
-        return default
+    text = _told(index, "size")
     return int(text[:-1]) * _UNITS[text[-1]] if text and text[-1] in _UNITS else default
+
+
+def _l1_ways(default: int) -> int:
+    text = _told(0, "ways_of_associativity")
+    return int(text) if text.isdigit() and int(text) else default
+
+
+def _told(index: int, what: str) -> str:
+    """Return what the kernel tells of a cache; "" where it tells nothing."""
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/{what}").read_text().strip()
+    except OSError:
+        return ""

@@ -131,9 +131,19 @@ def test_a_target_has_its_own_vectors_and_caches(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "_cache_bytes", lambda index, default: 1)
     assert context.resolve().compiler.machine.l2_bytes == 1
     arm = context.resolve("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72").compiler.machine
-    assert arm == machine.Machine(4, 32, 32 << 10, 1 << 20, 0)
+    assert arm == machine.Machine(4, 32, 32 << 10, 1 << 20, 0, l1_ways=2)
     haswell = context.resolve("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").compiler.machine
     assert haswell == machine.Machine(8, 16, 32 << 10, 1 << 20, 16 << 20)
+
+
+def test_the_sets_of_this_machine_come_round_after_its_own_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 48 KiB in sets of 12 lines after 4 KiB, as of 32 KiB in sets of eight."""
+    told = {"size": "48K", "ways_of_associativity": "12"}
+    monkeypatch.setattr(machine, "_told", lambda index, what: told[what])
+    here = context.resolve().compiler.machine
+    assert (here.l1_bytes, here.l1_ways, here.l1_span) == (48 << 10, 12, 4096)
+    monkeypatch.setattr(machine, "_told", lambda index, what: "")
+    assert context.resolve().compiler.machine.l1_span == 4096
 
 
 def test_a_target_of_tvm_that_names_no_cpu_is_this_machine() -> None:

@@ -17,7 +17,7 @@ from backends.cpu import costs
 
 ROOT = Path(__file__).parents[3]
 CPU = Path(costs.__file__).parent
-SOURCES = {"ZEN4", "WHOLE_UNITS", "EITHER", "SOME", "VENDORS", "NOT_TOLD"}
+SOURCES = {"ZEN4", "SKYLAKE", "WHOLE_UNITS", "EITHER", "SOME", "VENDORS", "NOT_TOLD"}
 FAMILIES = {path.parent.name: path for path in sorted(CPU.glob("kernels/*/costs.py"))}
 TABLES = {
     CPU / "costs.py": costs,

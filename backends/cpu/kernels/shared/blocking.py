@@ -12,7 +12,7 @@ from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets, cheapest_by_width, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
-from backends.cpu.kernels.shared.weights_in_place import first_pass, other_passes
+from backends.cpu.kernels.shared.weights_in_place import first_pass, other_passes, split_cycles
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
 
@@ -78,7 +78,8 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
         busy = min(tasks, threads)
         made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
         passes = (rows - row_chunks) * weight_bytes / again
-        cycles = (max(compute, passes) * share + made) * -(-tasks // threads)
+        split = (rows - row_chunks) * split_cycles(extents, machine)
+        cycles = ((max(compute, passes) + split) * share + made) * -(-tasks // threads)
         cycles += (outer * traffic + tasks * TASK_CYCLES) / busy
         cycles += REGION_CYCLES if tasks > 1 else 0
         block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)

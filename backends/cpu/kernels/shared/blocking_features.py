@@ -11,9 +11,6 @@ from backends.cpu.kernels.shared.register_tile import RowSets, total_cycles
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 
-_PAGE = 4096
-"""Bytes by which rows that lie so far apart, or a multiple of it, share the sets of L1."""
-
 
 def blocking_features(extents: Extents, machine: Machine, threads: int, point: Blocking) -> Mapping[str, float]:
     """Return numbers of a blocking: sizes as logarithms, footprints as those of their share of a cache."""
@@ -50,7 +47,7 @@ def blocking_features(extents: Extents, machine: Machine, threads: int, point: B
         "input of L2": log2(extents.input_bytes / machine.l2_bytes),
         "weights of L2": log2(weight_bytes / machine.l2_bytes),
         "result of L2": log2(4 * extents.height * extents.width * extents.channels / machine.l2_bytes),
-        "shared sets": float(4 * extents.depth % _PAGE == 0),
-        "shared sets of results": float(4 * extents.channels % _PAGE == 0),
+        "shared sets": float(4 * extents.depth % machine.l1_span == 0),
+        "shared sets of results": float(4 * extents.channels % machine.l1_span == 0),
         "row cycles": log2(1 + extents.row_cycles), "products": extents.products,
     }  # fmt: skip

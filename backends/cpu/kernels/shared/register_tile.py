@@ -26,9 +26,6 @@ from backends.cpu.costs import (
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 
-_PAGE = 4096
-"""Bytes after which the sets of L1 come round."""
-
 
 @dataclass(frozen=True)
 class RowSets:
@@ -45,7 +42,8 @@ class RowSets:
     @staticmethod
     def of(pitch: int, machine: Machine) -> RowSets:
         """Return those of rows so many bytes apart; 0 where nothing is known of that."""
-        return RowSets(_PAGE // gcd(pitch, _PAGE), max(machine.l1_bytes // _PAGE, 1)) if pitch else NO_SHARED_SETS
+        span = machine.l1_span
+        return RowSets(span // gcd(pitch, span), machine.l1_ways) if pitch else NO_SHARED_SETS
 
     def waits(self, rows: int) -> float:
         """Return the cycles that a tile of so many rows waits in a step of k."""
@@ -53,7 +51,7 @@ class RowSets:
         return SHARED_ROWS_CYCLES * self.apart * more**2
 
 
-NO_SHARED_SETS = RowSets(_PAGE, 1)
+NO_SHARED_SETS = RowSets(apart=1 << 30, ways=1)
 """Of rows of which nothing is known."""
 
 

@@ -15,13 +15,11 @@ from backends.cpu.costs import (
     L2_BYTES_PER_CYCLE,
     L2_STRIDED_BYTES_PER_CYCLE,
     MEMORY_BYTES_PER_CYCLE,
+    SPLIT_CYCLES,
     STRIDED_ROW_CYCLES,
 )
-from backends.cpu.kernels.shared.extents import Extents
+from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
 from backends.cpu.machine import Machine
-
-_PAGE = 4096
-"""Bytes after which the sets of L1 come round, and those of L2 at the earliest."""
 
 
 def first_pass(extents: Extents, row: int, machine: Machine) -> float:
@@ -37,7 +35,7 @@ def other_passes(extents: Extents, row: int, machine: Machine) -> float:
     pitch = extents.weight_pitch
     if pitch is None:
         return inf
-    panel, share = row * extents.steps, _share(row, pitch)
+    panel, share = row * extents.steps, _share(row, pitch, machine)
     if panel <= share * machine.l1_bytes / 2:
         return inf
     if max(panel / share, extents.depth * pitch) <= machine.l2_bytes / 2:
@@ -45,9 +43,18 @@ def other_passes(extents: Extents, row: int, machine: Machine) -> float:
     return _rate(row, pitch)
 
 
+def split_cycles(extents: Extents, machine: Machine) -> float:
+    """Return the cycles that a tile of rows after the first waits for vectors that lie in two lines each, as those do
+    of rows that begin inside of lines, where L1 does not keep all of them; known of vectors as long as a line."""
+    pitch = extents.weight_pitch or 0
+    if not vectors_are_lines(extents.lanes) or extents.depth * pitch <= machine.l1_bytes / 2:
+        return 0.0
+    return SPLIT_CYCLES * extents.multiplied_vectors * extents.steps * (1 - gcd(pitch, CACHE_LINE) / CACHE_LINE)
+
+
 def shares_sets(row: int, steps: int, pitch: int, machine: Machine) -> bool:
     """Return whether a panel with `row` bytes of so many rows, `pitch` apart, leaves L1 as the rows share its sets."""
-    return row * steps > _share(row, pitch) * machine.l1_bytes / 2 and row * steps <= machine.l1_bytes / 2
+    return row * steps > _share(row, pitch, machine) * machine.l1_bytes / 2 and row * steps <= machine.l1_bytes / 2
 
 
 def _rate(row: int, pitch: int) -> float:
@@ -55,6 +62,6 @@ def _rate(row: int, pitch: int) -> float:
     return min(MEMORY_BYTES_PER_CYCLE, row / STRIDED_ROW_CYCLES) if row < pitch else MEMORY_BYTES_PER_CYCLE
 
 
-def _share(row: int, pitch: int) -> float:
+def _share(row: int, pitch: int, machine: Machine) -> float:
     """Return the share of a cache in which rows of so many bytes, `pitch` apart, may lie."""
-    return min(1.0, -(-row // CACHE_LINE) * CACHE_LINE / gcd(pitch, _PAGE)) if pitch > row else 1.0
+    return min(1.0, -(-row // CACHE_LINE) * CACHE_LINE / gcd(pitch, machine.l1_span)) if pitch > row else 1.0

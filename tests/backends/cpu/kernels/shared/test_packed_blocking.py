@@ -1,6 +1,9 @@
-"""When a product copies a right operand that lies as it comes: what was measured on two vCPUs of Emerald Rapids."""
+"""When a product copies a right operand that lies as it comes: what was measured on two vCPUs of Emerald Rapids, and of
+Skylake-X where rows begin inside of cache lines."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -8,8 +11,9 @@ from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.packed_blocking import PackedBlocking, choose_in_place, in_place_space
 from backends.cpu.machine import Machine
 
-EMERALD_RAPIDS = Machine(16, 32, 48 << 10, 2 << 20, 260 << 20)
+EMERALD_RAPIDS = Machine(16, 32, 48 << 10, 2 << 20, 260 << 20, l1_ways=12)
 GENOA = Machine(16, 32, 32 << 10, 1 << 20, 16 << 20)
+SKYLAKE = Machine(16, 32, 32 << 10, 1 << 20, 33 << 20)
 
 
 def product(rows: int, depth: int, channels: int, batch: int = 1, pitch: int | None = 1) -> Extents:
@@ -40,6 +44,15 @@ FITS_L2 = {
     "220 and 184": (56, 1024, 256),
     "472 and 418": (14, 1024, 1024),
 }
+SPLIT = {
+    "499 and 604": (1024, 256, 196),
+    "112 and 124": (960, 160, 49),
+    "124 and 141": (160, 960, 49),
+}
+IN_L1 = {
+    "110 and 98, in other tiles": (49, 32, 49, 64),
+    "66 and 62": (100, 32, 100, 8),
+}
 
 
 @pytest.mark.parametrize("sizes", COPIED.values(), ids=COPIED)
@@ -57,6 +70,19 @@ def test_small_matrices_and_those_of_few_rows_are_read_in_place(sizes: tuple[int
 @pytest.mark.parametrize("sizes", FITS_L2.values(), ids=FITS_L2)
 def test_matrices_that_l2_holds_are_read_in_place(sizes: tuple[int, ...]) -> None:
     assert not isinstance(choose_in_place(product(*sizes), EMERALD_RAPIDS, 1), PackedBlocking)
+
+
+@pytest.mark.parametrize("sizes", SPLIT.values(), ids=SPLIT)
+def test_vectors_in_two_lines_each_are_copied(sizes: tuple[int, ...]) -> None:
+    rows, depth, channels = sizes
+    assert isinstance(choose_in_place(product(*sizes), SKYLAKE, 2), PackedBlocking)
+    on_lines = replace(product(rows, depth, channels), weight_pitch=-(-4 * channels // 64) * 64)
+    assert not isinstance(choose_in_place(on_lines, SKYLAKE, 2), PackedBlocking)
+
+
+@pytest.mark.parametrize("sizes", IN_L1.values(), ids=IN_L1)
+def test_vectors_in_two_lines_of_l1_are_read_in_place(sizes: tuple[int, ...]) -> None:
+    assert not isinstance(choose_in_place(product(*sizes), SKYLAKE, 2), PackedBlocking)
 
 
 def test_what_was_packed_while_compiling_has_one_form() -> None:

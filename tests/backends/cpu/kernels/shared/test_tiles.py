@@ -19,7 +19,7 @@ from backends.tensorir.emit import pieces
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 MACHINES = [
-    Machine(16, 32, 48 << 10, 2 << 20, 32 << 20),
+    Machine(16, 32, 48 << 10, 2 << 20, 32 << 20, l1_ways=12),
     Machine(8, 16, 32 << 10, 1 << 20, 16 << 20),
     Machine(4, 16, 1, 1, 1),
 ]
@@ -142,4 +142,4 @@ def test_rows_wait_for_sets_that_they_share_alone() -> None:
     assert page.waits(9) == half.waits(18) == odd.waits(28) == unknown.waits(30) == 0
     assert page.waits(14) > 2 * page.waits(12) > 0
     assert half.waits(28) == 2 * page.waits(14)
-    assert RowSets.of(4096, Machine(16, 32, 48 << 10, 2 << 20, 32 << 20)).waits(13) == 0
+    assert RowSets.of(4096, Machine(16, 32, 48 << 10, 2 << 20, 32 << 20, l1_ways=12)).waits(13) == 0
