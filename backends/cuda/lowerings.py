@@ -21,7 +21,7 @@ from fusion.tensors import as_numpy
 from partition.access import ANCHOR, BATCH_MATMUL
 
 _PRODUCT = "product"
-"""The kind of these anchors, but for products of two activations, which an attention may be made of."""
+"""The kind of these anchors, but for matmuls, of which chains are made."""
 _SUMMED_LAST, _MADE_LAST = (0, 2, 3, 1), (2, 3, 1, 0)
 """Orders of the axes O, I, H, W of weights."""
 _DTYPES = ("float16", "bfloat16", "float32")
@@ -56,12 +56,10 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     left, right = call.args
     if any(len(operand.ty.shape) < 2 for operand in call.args):
         raise Declined("an operand of it is a vector")
-    is_weight = isinstance(right, GenericConst) and len(right.ty.shape) == 2
-    dtype, kind = str(call.ty.dtype.dtype), _PRODUCT if is_weight else BATCH_MATMUL
-    return builder.call_te(_sums_of_rows, left, right, dtype, kind, primfunc_name_hint="matmul")
+    return builder.call_te(_sums_of_rows, left, right, str(call.ty.dtype.dtype), primfunc_name_hint="matmul")
 
 
-def _sums_of_rows(left: te.Tensor, right: te.Tensor, dtype: str, kind: str) -> te.Tensor:
+def _sums_of_rows(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
     k = te.reduce_axis((0, left.shape[-1]), "k")
     batch = np.broadcast_shapes(*(tuple(int(n) for n in operand.shape[:-2]) for operand in (left, right)))
 
@@ -69,7 +67,7 @@ def _sums_of_rows(left: te.Tensor, right: te.Tensor, dtype: str, kind: str) -> t
         *which, m, n = at
         return _sum(left(*_of(left, which), m, k), right(*_of(right, which), k, n), [k])
 
-    return _rounded(_anchor((*batch, left.shape[-2], right.shape[-1]), sum_over_k, "matmul", kind), dtype)
+    return _rounded(_anchor((*batch, left.shape[-2], right.shape[-1]), sum_over_k, "matmul", BATCH_MATMUL), dtype)
 
 
 def _of(operand: te.Tensor, batch: list[Expr]) -> list[Expr]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from backends.cuda.traffic import LaunchTraffic
-from backends.tensorir.stages import item_bytes_of, substitute
+from backends.tensorir.stages import item_bytes_of, shape_of, substitute
 from fusion.structural import find
 
 _NAME = re.compile(r"(\w+?)(?:<(\d+))?(?:[,>].*)?")
 """Of a function of `instructions.cuh`, and its first parameter."""
-_FIXED_BYTES = {"load_matrices": 16, "load_transposed": 16, "take_word": 4}
+_FIXED_BYTES = {"load_matrices": 16, "load_transposed": 16, "take_word": 4, "put_word": 4}
 """What those move of one access that have no parameter of that."""
 _ADDRESS = "tirx.address_of"
 _PAST_L1 = 16
@@ -99,7 +100,10 @@ class _Counter:
         ]
         if name in ("bring_run", "store_run"):
             _, _, begin, end, *_ = arguments
-            size = self._at_first(end - begin) * parameter * times // self.threads
+            held = places[0].source
+            has_own = str(held.scope()) == "shared"  # as long as the run is at most, which padding may cut short
+            many = prod(shape_of(held)) if has_own else self._at_first(end - begin)
+            size = many * parameter * times // self.threads
         elif name == "bring_vector":
             size = _PAST_L1 * times
         elif name.endswith("_elements"):

@@ -81,6 +81,13 @@ __device__ __forceinline__ void pack_tfloat32(unsigned* to, int at, const float*
 __device__ __forceinline__ void take_word(unsigned* to, int at, const void* from) {
   to[at] = *static_cast<const unsigned*>(from);
 }
+__device__ __forceinline__ void put_word(void* to, const unsigned* from, int at) {
+  *static_cast<unsigned*>(to) = from[at];
+}
+// Whether a number is other than 0 in any lane of the warp.
+__device__ __forceinline__ void any_lane(unsigned* numbers, int at) {
+  numbers[at] = __any_sync(0xffffffffu, numbers[at] != 0);
+}
 // Floats between registers and shared memory, by one access.
 template <int MANY>
 __device__ __forceinline__ void take_floats(float* to, int at, const void* from) {

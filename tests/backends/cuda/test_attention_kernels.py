@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -123,6 +124,84 @@ def test_masked_tiles_count_nothing_and_rows_without_keys_are_nan() -> None:
     assert not np.isnan(np.delete(found, 5, axis=1)).any()
 
 
+def masked(scores: relax.Expr, kept: relax.Expr, least: relax.Expr) -> relax.Expr:
+    return op.where(kept, scores, least)
+
+
+def nothing(dtype: str) -> np.ndarray:
+    """Return what takes the place of scores that a mask does not keep."""
+    return np.full((1,), -np.inf, np.dtype(dtype))
+
+
+def causal(rows: int, keys: int) -> np.ndarray:
+    return np.arange(keys)[None, :] <= np.arange(rows)[:, None]
+
+
+_FROM = np.arange(130)
+_KEPT = {
+    "causal": (causal(150, 150), AttentionTile(2, 32, 2)),
+    "causal, three stages": (causal(70, 100), AttentionTile(1, 32, 3)),
+    "a band": (np.abs(_FROM[:, None] - _FROM) < 9, AttentionTile(2, 32, 2)),
+    "the same keys for all rows": ((np.arange(200) % 96 < 20)[None], AttentionTile(4, 64, 2)),
+    "all": (np.ones((70, 70), bool), AttentionTile(1, 32, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", _KEPT)
+def test_tiles_that_a_mask_leaves_out_are_not_read(name: str, dtype: str) -> None:
+    """Of the first block they are NaN in a second run, which weights of 0 would not hide."""
+    kept, point = _KEPT[name]
+    rows, keys = max(kept.shape[0], 70), kept.shape[1]  # one row of a mask is that of all
+    q, k, v = inputs((2, rows, 16), (2, keys, 16), (2, keys, 24), dtype=dtype)
+    found = run(attention(masked), q, k, v, kept[None], nothing(dtype), point=point, orders=ORDERS)
+    check(found, expected(q, k, v, lambda scores: np.where(kept, scores, -np.inf)))
+    block = point.warps * 16
+    tiles = [kept[:block, tile : tile + point.keys].any() for tile in range(0, keys, point.keys)]
+    assert all(tiles) == (name == "all")
+    unread = ~np.repeat(tiles, point.keys)[:keys]
+    k[:, unread], v[:, unread] = np.nan, np.nan
+    again = run(attention(masked), q, k, v, kept[None], nothing(dtype), point=point, orders=ORDERS[:1])
+    np.testing.assert_array_equal(again[:, :block], found[:, :block])
+
+
+def test_blocks_of_which_a_mask_leaves_nothing_are_nan_as_rows_without_keys_are() -> None:
+    q, k, v = inputs((1, 64, 16), (1, 96, 16), (1, 96, 16))
+    kept = np.zeros((1, 64, 96), bool)
+    kept[:, 40:, 3] = True
+    found = run(attention(masked), q, k, v, kept, nothing("float16"), point=AttentionTile(1, 32, 2))
+    assert np.isnan(found[:, :40]).all()
+    check(found[:, 40:], np.broadcast_to(v[:, 3:4], (1, 24, 16)).astype("float64"))
+
+
+def test_what_scores_say_themselves_leaves_out_no_tile() -> None:
+    """A condition on scores, and numbers that are added: with a score of NaN neither is -inf."""
+    q, k, v, mask = inputs((1, 16, 16), (1, 96, 16), (1, 96, 16), (1, 1, 96))
+    least = nothing("float16")
+    positive = attention(lambda scores, most, least: op.where(op.greater(scores, most), scores, least))
+    assert not read_attention(prim_func(positive, (q, k, v, least, least))).is_masked
+    assert not read_attention(prim_func(attention(op.add), (q, k, v, mask))).is_masked
+    assert read_attention(prim_func(attention(masked), (q, k, v, mask > 0, least))).is_masked
+
+
+def test_a_mask_of_other_numbers_leaves_out_no_tile() -> None:
+    q, k, v = inputs((1, 16, 16), (1, 96, 16), (1, 96, 16))
+    kept, least = np.zeros((1, 16, 96), bool), np.full((1,), -4, "float16")
+    found = run(attention(masked), q, k, v, kept, least, point=AttentionTile(1, 32, 2))
+    check(found, np.broadcast_to(v.astype("float64").mean(1, keepdims=True), found.shape))
+
+
+def test_random_sizes_and_masks_are_what_float64_says() -> None:
+    random = np.random.default_rng(2243)
+    for dtype in ("float16", "float32", "float16", "bfloat16"):
+        batch, rows, keys, depth, channels = (int(n) for n in random.integers(1, (4, 90, 170, 70, 70)))
+        q, k, v = inputs((batch, rows, depth), (batch, keys, depth), (batch, keys, channels), dtype=dtype)
+        q, kept = (q / np.sqrt(depth)).astype(q.dtype), random.random((1, rows, keys)) < random.random()
+        kept[..., int(random.integers(keys))] = True
+        found = run(attention(masked), q, k, v, kept, nothing(dtype))
+        check(found, expected(q, k, v, lambda scores, kept=kept: np.where(kept, scores, -np.inf)))
+
+
 def test_nan_and_infinity_reach_the_rows_that_they_are_in() -> None:
     q, k, v = inputs((1, 16, 16), (1, 40, 16), (1, 40, 16))
     q[0, 3, 1], q[0, 7] = np.nan, 0
@@ -172,7 +251,7 @@ def test_results_that_are_stored_head_by_head_are_rows_of_all_heads() -> None:
     [
         (attention(), "float64", "it multiplies float64"),
         (lambda b, q, k, v: op.matmul(op.nn.softmax(op.matmul(q, k), -2), v), "float16", "softmax"),
-        (lambda b, q, k, v: op.matmul(op.exp(op.matmul(q, k)), v), "float16", "four reductions"),
+        (lambda b, q, k, v: op.nn.softmax(op.matmul(q, k), -1), "float16", "two reductions"),
         (lambda b, q, k, v: op.matmul(v, op.nn.softmax(op.matmul(q, k), -1)), "float16", "second product"),
     ],
 )
@@ -194,3 +273,44 @@ def test_all_orders_of_threads_agree() -> None:
     check(run(attention(), *arrays, point=AttentionTile(2, 32, 3), orders=ORDERS), expected(*arrays))
     arrays = [array.astype("float32") for array in arrays]
     check(run(attention(), *arrays, point=AttentionTile(2, 32, 2), orders=ORDERS), expected(*arrays))
+
+
+@pytest.mark.parametrize("dtype", _DIGITS)
+@pytest.mark.parametrize(
+    ("shape", "hidden", "channels", "point"),
+    [
+        ((2, 19, 24), 70, 40, AttentionTile(2, 32, 2)),
+        ((1, 50, 48), 96, 48, AttentionTile(1, 64, 3)),
+        ((7, 16), 33, 20, AttentionTile(1, 32, 2)),
+    ],
+)
+def test_an_mlp_keeps_what_is_between_its_layers_in_registers(
+    shape: tuple[int, ...], hidden: int, channels: int, point: AttentionTile, dtype: str
+) -> None:
+    narrow = dtype.removeprefix("t")
+    x, up, bias, down, behind = inputs(
+        shape, (shape[-1], hidden), (hidden,), (hidden, channels), (*shape[:-1], channels), dtype=narrow
+    )
+    up, down = (up / 4).astype(narrow), (down / 4).astype(narrow)
+
+    def build(b: relax.BlockBuilder, *given: relax.Var) -> relax.Expr:
+        inner = op.nn.gelu(op.add(op.matmul(given[0], given[1]), given[2]))
+        return op.add(op.matmul(inner, given[3]), given[4])
+
+    found = run(build, x, up, bias, down, behind, point=point, orders=ORDERS, tfloat32=dtype == "tfloat32")
+    wide = [each.astype("float64") for each in (x, up, bias, down, behind)]
+    inner = wide[0] @ wide[1] + wide[2]
+    inner = inner * np.vectorize(math.erfc)(-inner * math.sqrt(0.5)) / 2
+    check(found, inner @ wide[3] + wide[4], dtype)
+
+
+def test_nan_and_infinity_between_the_layers_reach_their_rows() -> None:
+    x, up, down = inputs((20, 16), (16, 40), (40, 16))
+    x[3, 1] = np.nan
+
+    def build(b: relax.BlockBuilder, x: relax.Var, up: relax.Var, down: relax.Var) -> relax.Expr:
+        return op.matmul(op.nn.relu(op.matmul(x, up)), down)
+
+    found = run(build, x, up, down, point=AttentionTile(1, 32, 2))
+    assert np.isnan(found[3]).all()
+    assert not np.isnan(np.delete(found, 3, axis=0)).any()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,7 +16,10 @@ from onnx import helper, numpy_helper
 
 import fusion
 from backends.cuda.codegen import nvrtc
+from fusion import context
 from fusion.errors import NotInstalledError, TargetError, UnsupportedOperatorError
+from fusion.frontends import import_model
+from fusion.pipeline import lower
 from tests.backends.cuda.emulator.emulate import WHY_NOT, EmulatedError
 from tests.backends.cuda.planned import run_planned
 
@@ -76,10 +80,27 @@ def test_a_feed_forward_block_is_what_float64_says(arch: str) -> None:
     x = np.random.default_rng(2231).standard_normal((2, 9, 32)).astype(np.float32)
     (y,) = run_planned(module, x)
     np.testing.assert_allclose(y, feed_forward_in_float64(x), rtol=2e-5, atol=1e-7)
-    told = module.explain()
-    assert arch in told.splitlines()[0]
-    assert told.count(" product ") == 3
-    assert told.count(" rows ") == 2
+    assert arch in module.explain().splitlines()[0]
+    (form,) = module.specializations
+    taken = sorted(info.template for info in form.kernels.values())
+    assert taken == ["product", "product-activation-product", "rows", "rows"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "precision", "together"), [(3136, "tf32", True), (3136, "fp32", False), (49, "tf32", False)]
+)
+def test_an_mlp_is_one_kernel_where_that_moves_less_than_it_costs(rows: int, precision: str, together: bool) -> None:
+    """Of many rows what lies between 96, 384 and 96 numbers is the most that is moved; of few the grid is small."""
+    node, shape = helper.make_node, (1, rows, 96)
+    held = {name: np.ones(each, np.float32) for name, each in {"u": (96, 384), "p": (384,), "d": (384, 96)}.items()}
+    nodes = [
+        node("MatMul", ["x", "u"], ["a"]), node("Add", ["a", "p"], ["b"]), node("Gelu", ["b"], ["c"]),
+        node("MatMul", ["c", "d"], ["e"]), node("Add", ["e", "x"], ["y"]),
+    ]  # fmt: skip
+    ctx = replace(context.resolve(TARGET, cache=False, precision=precision), strict=True)
+    lowered = lower(import_model(model(nodes, shape, shape, **held), {}, strict=True), ctx)
+    names = [info.template for info in lowered.kernels.values()]
+    assert names == (["product-activation-product"] if together else ["product", "product"])
 
 
 def convolved(x: np.ndarray, w: np.ndarray, groups: int = 1, stride: int = 1) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Attention in one kernel: scores stay in the registers of a warp, and on tensor cores weights do."""
+"""Attention, or two products with an activation between, in one kernel: scores stay in the registers of a warp, and
+on tensor cores weights do."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from backends.tensorir.result import Scheduled
 from fusion.declined import Declined
 
 _NAME = "attention"
+_WITHOUT_SOFTMAX = "product-activation-product"
 
 
 def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
@@ -24,11 +26,12 @@ def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
     plan = choose(region, cores_of(region.scores, tfloat32=ctx.tfloat32), ctx.device)
     seconds = estimate(plan, ctx.device)
     assert seconds is not None
-    return Scheduled(emit_attention(func, plan), _NAME, str(plan), cycles=seconds * ctx.device.clock_hz)
+    name = _NAME if region.is_softmax else _WITHOUT_SOFTMAX
+    return Scheduled(emit_attention(func, plan), name, str(plan), cycles=seconds * ctx.device.clock_hz)
 
 
 def estimate_attention(func: tirx.PrimFunc, device: CudaDevice, *, tfloat32: bool) -> Estimate:
-    """Return what an attention is estimated to take in one kernel, and in three.
+    """Return what an attention is estimated to take in one kernel, and in three; without a softmax in two.
 
     Raises:
         Declined: It is none, or no point of it fits the device.
@@ -41,7 +44,7 @@ def estimate_attention(func: tirx.PrimFunc, device: CudaDevice, *, tfloat32: boo
         apart = estimate_apart(plan, device)
     except Declined:  # no product makes more scores than an int32 counts
         apart = inf
-    return Estimate(seconds * device.clock_hz, apart * device.clock_hz, kernels=3)
+    return Estimate(seconds * device.clock_hz, apart * device.clock_hz, kernels=3 if region.is_softmax else 2)
 
 
 TEMPLATE = CudaTemplate(_NAME, _schedule)

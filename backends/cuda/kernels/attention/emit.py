@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import barrier, call_device
 from backends.cuda.devices import WARP
+from backends.cuda.kernels.attention.live_tiles import list_live_tiles
+from backends.cuda.kernels.attention.logits import logit
 from backends.cuda.kernels.attention.plan import FlashPlan
 from backends.cuda.kernels.attention.products import WARP_ROWS, size
 from backends.cuda.kernels.launch import bound_loop
@@ -24,11 +24,8 @@ from backends.cuda.kernels.matmul.kernels import results_of
 from backends.cuda.kernels.matmul.tile import Begin
 from backends.cuda.kernels.registers import register
 from backends.cuda.kernels.warps import shuffled
-from backends.tensorir.accesses import flat_index, unravel
-from backends.tensorir.emit import Nest, int64
-from backends.tensorir.inlining import Resolver
+from backends.tensorir.emit import Nest, guard, int64
 from backends.tensorir.softmax_rows import LEAST, bounded_sum
-from backends.tensorir.stages import shape_of
 from fusion.declined import Declined
 
 Expr = Any
@@ -40,6 +37,7 @@ def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
     ```
     for block, thread in T.grid(batches * row_tiles, threads):                    # blockIdx.x, threadIdx.x
         copy_async(queries); commit_copies()
+        # where a mask may leave out all scores of a tile: `tile` is one of a list, see `list_live_tiles`
         for stage in unroll(stages - 1):
             copy_async(tile `stage` of keys and values); commit_copies()
         rows = ldmatrix(queries)                                                  # 16 of a warp stay in registers
@@ -58,6 +56,9 @@ def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
         for vector in block's tile, a thread each: output[vector] = behind(shared[vector], ...)
     ```
 
+    Without a softmax `top` and `total` are missing, and scores are multiplied as the epilogue makes them, 0 behind the
+    last key.
+
     Raises:
         Declined: The point does not suit the attention, or elementwise stages read scores or sums of another position.
     """
@@ -75,18 +76,6 @@ def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
         batch = nest.bind("batch", tirx.floordiv(block, int64(plan.row_tiles)))
         _Writer.of(plan, nest, (batch, row_tile), thread, shared).add()
     return func.with_body(nest.finish())
-
-
-def _unravel_parts(parts: Sequence[tuple[Var, int]], shape: Sequence[int]) -> list[Expr]:
-    """Return the indices of an element in a shape, of positions in so many of its leading axes each. All scores may be
-    more than an int32 counts: no index is made of a position among all."""
-    indices: list[Expr] = []
-    for var, extent in parts:
-        begin = end = len(indices)
-        while end < len(shape) and prod(shape[begin:end]) < extent:
-            end += 1
-        indices += unravel(var, shape[begin:end]) if end > begin else []
-    return indices + [int64(0)] * (len(shape) - len(indices))
 
 
 @dataclass(frozen=True)
@@ -120,13 +109,14 @@ class _Writer:
         """Return the writer, its registers declared and begun."""
         lane = nest.bind("lane", tirx.floormod(thread, int64(WARP)))
         sizes = {"scores": size(plan.point.keys), "sums": size(plan.channels)}
-        sizes |= dict.fromkeys(("top", "total", "scale"), plan.products.rows)
+        sizes |= dict.fromkeys(("top", "total", "scale"), plan.products.rows if plan.region.is_softmax else 1)
         made = {name: register(nest, name, many, "float32") for name, many in sizes.items()}
         writer = cls(
             plan=plan, nest=nest, place=place, thread=thread, shared=shared, lane=lane,
             warp_row=nest.bind("warp_row", tirx.floordiv(thread, int64(WARP)) * WARP_ROWS), **made,
         )  # fmt: skip
-        for buffer, value in (("sums", 0.0), ("top", LEAST), ("total", 0.0)):
+        begun = (("sums", 0.0), ("top", LEAST), ("total", 0.0))
+        for buffer, value in begun if plan.region.is_softmax else begun[:1]:
             writer._fill(made[buffer], sizes[buffer], value)
         return writer
 
@@ -137,24 +127,30 @@ class _Writer:
         begin = Begin(batch, row_tile * plan.rows, int64(0), is_inside=True)
         plan.queries.copy(nest, (self.shared, int64(0)), begin, self.thread, plan.point.threads)
         call_device(nest, "commit_copies")
+        live = None
+        if plan.lists_tiles:
+            live = list_live_tiles(nest, plan, self.place, self.shared, thread=self.thread, lane=self.lane)
         for stage in range(stages - 1):
             if stage < plan.key_tiles:
-                self._copy(int64(stage), int64(stage))
+                with guard(nest, int64(stage) < live.many if live else None):
+                    self._copy(live.at(nest, int64(stage)) if live else int64(stage), int64(stage))
             call_device(nest, "commit_copies")
         call_device(nest, f"wait_copies<{stages - 1}>")
         barrier(nest)
         queries = Side(plan.queries, self.shared, int64(0), self.warp_row, WARP_ROWS)
         held = plan.products.hold(nest, queries, self.lane, plan.depth)
-        with nest.run("tile", plan.key_tiles) as tile:
+        with nest.run("number", plan.key_tiles) as number, guard(nest, number < live.many if live else None):
             call_device(nest, f"wait_copies<{stages - 2}>")
             barrier(nest)
             if plan.key_tiles >= stages:
-                with nest.when(tile < plan.key_tiles - (stages - 1)):
-                    self._copy(tile + (stages - 1), tirx.floormod(tile + (stages - 1), int64(stages)))
+                ahead = number + (stages - 1)
+                with nest.when(ahead < (live.many if live else plan.key_tiles)):
+                    self._copy(live.at(nest, ahead) if live else ahead, tirx.floormod(ahead, int64(stages)))
             call_device(nest, "commit_copies")
-            at = nest.bind("at", self._stage_at(tirx.floormod(tile, int64(stages))))
-            self._score(held, queries, at, tile)
-            self._weigh()
+            at = nest.bind("at", self._stage_at(tirx.floormod(number, int64(stages))))
+            self._score(held, queries, at, live.at(nest, number) if live else number)
+            if plan.region.is_softmax:
+                self._weigh()
             values = Side(plan.values, self.shared, at + plan.keys.bytes, int64(0), plan.channels)
             plan.products.sum(nest, self.sums, self.scores, self._weights(), values, self.lane)
         self._finish()
@@ -186,38 +182,12 @@ class _Writer:
         with self._each_score() as (slot, _, own_row, column):
             row = self.place[1] * plan.rows + self.warp_row + own_row
             key = nest.bind("key", tile * plan.point.keys + column)
-            value = self._logit(nest.bind("row", tirx.min(row, int64(plan.region.scores.rows - 1))), key, slot)
+            place = (self.place[0], nest.bind("row", tirx.min(row, int64(plan.region.scores.rows - 1))), key)
+            value = logit(plan.region, place, tirx.BufferLoad(self.scores, [slot]))
             if many % plan.point.keys:
-                value = tirx.if_then_else(key < many, value, tirx.const(float("-inf"), "float32"))
+                nothing = float("-inf") if plan.region.is_softmax else 0.0
+                value = tirx.if_then_else(key < many, value, tirx.const(nothing, "float32"))
             nest.store(self.scores, [slot], value)
-
-    def _logit(self, row: Var, key: Var, slot: Var) -> Expr:
-        """Return what the softmax takes of the score in a register."""
-        region, (batch, _) = self.plan.region, self.place
-        scores, shape = region.scores, shape_of(region.made)
-        score = tirx.BufferLoad(self.scores, [slot])
-        if region.logits.buffer.same_as(region.made):
-            return score
-        analyzer = Analyzer()
-        for var, extent in ((batch, scores.batches), (row, scores.rows), (key, scores.columns)):
-            analyzer.bind(var, Range(int64(0), int64(extent)))
-        position = analyzer.simplify((batch * scores.rows + row) * scores.columns + key)
-        parts = ((batch, scores.batches), (row, scores.rows), (key, scores.columns))
-        indices = [analyzer.simplify(index) for index in _unravel_parts(parts, shape)]
-
-        def load(buffer: Var, index: Sequence[Expr]) -> Expr:
-            if not buffer.same_as(region.made):
-                return tirx.BufferLoad(buffer, list(index))
-            if not analyzer.can_prove_equal(flat_index(shape, list(index), analyzer), position):
-                raise Declined("scores of another position are read")
-            return score
-
-        resolver = Resolver(region.stages, load, analyzer)
-        place = dict(zip((axis.var for axis in region.logits.spatial), indices, strict=True))
-        value = resolver.resolve(region.logits.value, place)
-        for var, bound in reversed(resolver.bindings):
-            value = tirx.Let(var, bound, value)  # where the caller reads it: behind the last key there may be no mask
-        return value
 
     def _weigh(self) -> None:
         """Add what turns scores into weights, and what that changes of the sums before."""
@@ -244,16 +214,10 @@ class _Writer:
             nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) * tirx.BufferLoad(self.scale, [row]))
 
     def _finish(self) -> None:
-        """Add the division by the totals, and what makes the results."""
+        """Add what makes the results."""
         nest, plan = self.nest, self.plan
-        with self._rows() as row:
-            total = tirx.BufferLoad(self.total, [row])
-            for distance in plan.products.distances:
-                nest.store(self.total, [row], total + shuffled(total, distance))
-        with self._each_sum() as (slot, row):
-            total = tirx.BufferLoad(self.total, [row])
-            whole = bounded_sum(total) if plan.region.is_bounded else total
-            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / whole)
+        if plan.region.is_softmax:
+            self._divide()
         call_device(nest, "wait_copies<0>")
         barrier(nest)
         columns = Side(plan.values, self.shared, int64(0), int64(0), plan.channels)
@@ -264,6 +228,18 @@ class _Writer:
         results = results_of(region.behind, region.sums, region.channels)
         place = (*self.place, int64(0))
         plan.sums.hand_on(nest, self.shared, place, (self.thread, plan.point.threads), results)
+
+    def _divide(self) -> None:
+        """Add the division by the totals."""
+        nest, plan = self.nest, self.plan
+        with self._rows() as row:
+            total = tirx.BufferLoad(self.total, [row])
+            for distance in plan.products.distances:
+                nest.store(self.total, [row], total + shuffled(total, distance))
+        with self._each_sum() as (slot, row):
+            total = tirx.BufferLoad(self.total, [row])
+            whole = bounded_sum(total) if plan.region.is_bounded else total
+            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / whole)
 
     def _fill(self, buffer: Var, many: int, value: float) -> None:
         with self.nest.run("slot", many, ForKind.UNROLLED) as slot:

@@ -8,7 +8,7 @@ from itertools import product as combinations
 
 from backends.cuda.devices import REGISTERS, WARP, CudaDevice
 from backends.cuda.kernels.attention.products import WARP_ROWS, FloatProducts, TensorProducts, WarpProducts, size
-from backends.cuda.kernels.attention.read import AttentionRegion
+from backends.cuda.kernels.attention.region import AttentionRegion
 from backends.cuda.kernels.fastest import fastest, waves_s
 from backends.cuda.kernels.matmul.choose import choose as choose_product
 from backends.cuda.kernels.matmul.choose import estimate as estimate_product
@@ -19,6 +19,8 @@ from backends.cuda.kernels.matmul.tile import Tile
 
 _WIDEST = 224
 """Numbers of a query, a key or a value."""
+WORD_BYTES = 4
+"""Of a number in the list of tiles."""
 _OTHER_REGISTERS = 40
 """Of a thread, beside what it keeps of queries, scores and sums: `test_toolkit.py` holds it to what ptxas counts."""
 
@@ -117,13 +119,24 @@ class FlashPlan:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: the queries, the stages and weights, and after them, in their place, the sums."""
-        return max(self.weights_begin + self.point.warps * self.weight_bytes, self.sums.bytes)
+        """Shared memory of a block: the queries, the stages and weights, a list of tiles, and after them, in their
+        place, the sums."""
+        return max(self.list_begin + (2 * WORD_BYTES * self.key_tiles if self.lists_tiles else 0), self.sums.bytes)
 
     @property
     def weights_begin(self) -> int:
         """Where in shared memory the weights begin."""
         return self.queries.bytes + self.point.stages * self.stage_bytes
+
+    @property
+    def list_begin(self) -> int:
+        """Where in shared memory there is for each tile of keys whether it is looked at, then which ones are."""
+        return self.weights_begin + self.point.warps * self.weight_bytes
+
+    @property
+    def lists_tiles(self) -> bool:
+        """Whether a mask may leave out whole tiles."""
+        return self.region.is_masked and self.key_tiles > 1
 
     @property
     def registers(self) -> int:
@@ -144,7 +157,7 @@ class FlashPlan:
 
     @property
     def key_tiles(self) -> int:
-        """Tiles of keys, all of which a block sees."""
+        """Tiles of keys, all of which a block sees but for those that a mask leaves out."""
         return -(-self.region.scores.columns // self.point.keys)
 
     @property
@@ -199,20 +212,23 @@ def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
 
 def estimate_apart(plan: FlashPlan, device: CudaDevice) -> float:
     """Return the time of the same attention in three kernels, in seconds: two products, each at the point that would be
-    chosen, rows that read scores and write weights, and two starts more.
+    chosen, rows that read scores and write weights, and two starts more; without a softmax in two kernels, of which the
+    first computes what is elementwise.
 
     Raises:
         Declined: No point suits one of the products.
     """
-    region, seconds = plan.region, 2 * device.kernel_s
+    region, seconds = plan.region, device.kernel_s
     for product, sums in ((region.scores, region.made), (region.weighted, region.sums)):
         alone = SumOfProducts(**vars(product), sums=sums, behind=region.behind)
         found = estimate_product(choose_product(alone, plan.cores, device), device)
         assert found is not None
         seconds += found
     weights = region.scores.batches * region.scores.rows * region.scores.columns
+    if not region.is_softmax:
+        return seconds + device.floor(region.operations * weights, 0).seconds
     rows = device.floor(device.score_operations * weights, 2 * region.scores.left.item_bytes * weights)
-    return seconds + rows.seconds
+    return seconds + device.kernel_s + rows.seconds
 
 
 def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
@@ -220,7 +236,8 @@ def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
     keys = plan.key_tiles * plan.point.keys
     busy = min(1.0, plan.point.warps * blocks / device.schedulers)
     multiplying = 2 * plan.rows * keys * (plan.depth + plan.channels) / (plan.cores.gflops(device) / device.sms * busy)
-    exponentials = plan.rows * keys * device.score_operations / (device.float32_gflops / device.sms * busy)
+    operations = device.score_operations if plan.region.is_softmax else plan.region.operations
+    exponentials = plan.rows * keys * operations / (device.float32_gflops / device.sms * busy)
     brought = plan.key_tiles * plan.stage_bytes
     read = brought * plan.point.warps
     moved = max((brought + read) / device.shared_gbs, brought / device.l2_gbs)

@@ -1,9 +1,9 @@
-"""Reads a kernel of two products with a softmax between them."""
+"""Reads a kernel of two products with a softmax, or what is elementwise, between them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -11,11 +11,11 @@ from tvm import tirx
 from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
+from backends.cuda.kernels.attention.logits import left_out
+from backends.cuda.kernels.attention.region import AttentionRegion
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
 from backends.cuda.kernels.launch import check_sizes
-from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, read_matrices
-from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.tensorir.emit import int64
 from backends.tensorir.softmax_rows import is_bounded_softmax
 from backends.tensorir.stages import Stage, dtype_of, loads, output_buffers, read_stages, shape_of
@@ -24,53 +24,19 @@ from fusion.declined import Declined
 Expr = Any
 
 
-@dataclass(frozen=True)
-class AttentionRegion:
-    """`sums[b, i, c] = sum over n of softmax(logits[b, i, n]) * values[b, n, c]`, and what is made of the sums.
-
-    Attributes:
-        scores: The product of queries and keys, whose rows are those of `sums` and whose columns are keys.
-        weighted: The second product, of weights and values: its columns are channels, its depth are keys.
-        made: The buffer of the scores, as `logits` read them.
-        logits: What the softmax is of: a stage of the shape of the scores, by elementwise stages of them.
-        stages: Those stages, by what they make.
-        sums: The second product in float32, of the shape that the graph has.
-        behind: What is stored of it.
-        is_bounded: Whether rows whose logits are all -inf have weights of 0.
-    """
-
-    scores: MatrixProduct
-    weighted: MatrixProduct
-    made: Var
-    logits: Stage
-    stages: Mapping[Var, Stage]
-    sums: Var
-    behind: ElementwiseRegion
-    is_bounded: bool
-
-    @property
-    def values(self) -> MatrixOperand:
-        """The right operand of the second product; its `outer` are channels, its `depth` are keys."""
-        return self.weighted.right
-
-    @property
-    def channels(self) -> int:
-        """Extent of c."""
-        return self.values.extent
-
-
 def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     """Return the parts of `func`.
 
     Raises:
-        Declined: It has other reductions than two products and a softmax, what stands between is not elementwise, the
-            products have other batches and rows, or multiply other numbers than float32, float16 or bfloat16.
+        Declined: It has other reductions than two products, and a softmax or none, what stands between is not
+            elementwise, the products have other batches and rows, or multiply other numbers than float32, float16 or
+            bfloat16.
     """
     stages = read_stages(func)
     outputs = output_buffers(func, stages)
     reductions = [stage for stage in stages if stage.combine is not None]
-    if len(reductions) != 4:
-        raise Declined("it has not four reductions: two products, a maximum and a sum")
+    if len(reductions) not in (2, 4):
+        raise Declined("it has not two reductions, which are products, nor a maximum and a sum between them")
     if any(0 in shape_of(stage.buffer) for stage in stages):
         raise Declined("it is empty")
     first, *_, second = reductions
@@ -80,20 +46,24 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     _check_operands(scores, weighted)
     check_sizes(second.buffer, *func.params)
     made, *wide = in_float32([first, *between[: between.index(second)]], ())
-    rows = wide[next(at for at, stage in enumerate(wide) if stage.combine is not None) :]
+    rows = wide[next((at for at, stage in enumerate(wide) if stage.combine is not None), len(wide)) :]
     elementwise = wide[: len(wide) - len(rows)]
     logits = elementwise[-1] if elementwise else made
     if not weighted.left.buffer.same_as(between[between.index(second) - 1].buffer):
         raise Declined("the second product does not read the last of what stands before it")
-    is_bounded = is_bounded_softmax(rows, logits.buffer)
+    is_bounded = bool(rows) and is_bounded_softmax(rows, logits.buffer)
     if shape_of(logits.buffer) != shape_of(first.buffer):
         raise Declined("the scores change their shape")
     sums, behind = behind_sums([stage for stage in between[between.index(second) :]], second, outputs)
-    return AttentionRegion(
+    region = AttentionRegion(
         scores=scores, weighted=weighted, made=made.buffer, logits=logits,
         stages={stage.buffer: stage for stage in elementwise}, sums=sums, behind=behind,
-        is_bounded=is_bounded,
+        is_bounded=is_bounded, is_softmax=bool(rows),
     )  # fmt: skip
+    if not rows:
+        return region
+    place = [Var(name, "int64") for name in ("batch", "row", "key")]
+    return replace(region, is_masked=left_out(region, place) is not None)
 
 
 def _between(stages: Sequence[Stage], first: Stage) -> list[Stage]:

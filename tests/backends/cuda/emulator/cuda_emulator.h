@@ -93,6 +93,10 @@ UNSEEN T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const int lane = threadIdx.x % 32;
   return emulated_shuffle(mask, value, lane / width * width + source % width, true);
 }
+UNSEEN inline int __any_sync(unsigned mask, int value) {
+  for (int lanes = 16; lanes; lanes /= 2) value |= __shfl_xor_sync(mask, value, lanes);
+  return value != 0;
+}
 
 #define FUSION_HAS_INSTRUCTIONS
 template <int BYTES>
