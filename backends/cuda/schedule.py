@@ -1,6 +1,9 @@
-"""Gives a kernel its loops: those of the first template that takes it."""
+"""Gives a kernel its loops: those of the first template that takes it, or a library in their place."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tvm import tirx
 
@@ -20,7 +23,7 @@ TEMPLATES: tuple[CudaTemplate, ...] = (
 )  # fmt: skip
 """In the order in which they are asked."""
 LIBRARIES: tuple[CudaTemplate, ...] = (CUBLASLT,)
-"""Those that give kernels to libraries, which are asked first where they are named."""
+"""Those that give kernels to libraries where they are named, and estimated to be no slower than loops."""
 
 
 def schedule(
@@ -28,7 +31,8 @@ def schedule(
 ) -> Scheduled:
     """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it.
 
-    A template that fails is one that declines, as on a CPU. None is asked where a parameter has more elements than an
+    A template that fails is one that declines, as on a CPU. Libraries are named before our kernels, and have what is
+    estimated to take as long there. None is asked where a parameter has more elements than an
     int32 counts, which the indices of all kernels are.
 
     Args:
@@ -39,9 +43,22 @@ def schedule(
         check_sizes(*func.params)
     except Declined as reason:
         return Scheduled(func, UNSCHEDULED, "", str(reason), is_last_resort=True)
-    ctx, refusals = ScheduleContext(device, tfloat32, libraries), []
-    named = (template for template in LIBRARIES if template.name in libraries)
-    for template in (*named, *TEMPLATES):
+    ctx = ScheduleContext(device, tfloat32, libraries)
+    own = _first(TEMPLATES, func, ctx)
+    named = tuple(template for template in LIBRARIES if template.name in libraries)
+    given = _first(named, func, ctx)
+    if given.template == UNSCHEDULED:
+        return own
+    if own.template == UNSCHEDULED or not own.cycles or given.cycles <= own.cycles:
+        return given
+    slower = f"{given.template} declined: it is estimated to take {given.cycles / own.cycles:.2f} times as long"
+    return replace(own, note=slower)
+
+
+def _first(templates: Sequence[CudaTemplate], func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
+    """Return the loops of the first template that takes a kernel; none, and the reasons of all, where none does."""
+    refusals = []
+    for template in templates:
         try:
             return template.schedule(func, ctx)
         except Declined as reason:

@@ -5,8 +5,8 @@ that adds up the tiles of which several blocks have parts.
 
 The estimate is a roofline of each wave of blocks: what their SM multiplies, what it moves between shared memory and
 registers, and what it reads of the L2 cache, of which the slowest counts. It knows no latencies, was compared with no
-device, and takes the rate of tensor cores from the data sheet, which on an H100 is that of `wgmma`: it is for choosing
-among points, not for telling times.
+device, and takes the rate of tensor cores from the data sheet, of which `mma` has a share on an H100: it is for
+choosing among points, not for telling times.
 """
 
 from __future__ import annotations

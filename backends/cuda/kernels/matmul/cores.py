@@ -101,7 +101,7 @@ class TensorCores:
         return 8 if self.is_tfloat32 else 16
 
     def gflops(self, device: CudaDevice) -> float:
-        return device.tfloat32_gflops if self.is_tfloat32 else device.float16_gflops
+        return device.gflops(self.dtype) * device.mma_share
 
     def units(self, left: MatrixOperand, right: MatrixOperand) -> tuple[int, int]:
         return 16, 16
