@@ -47,6 +47,15 @@ def pool_in_float64(x: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2].max((-1, -2))
 
 
+def averaged(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    return op.nn.relu(op.nn.avg_pool2d(x, (2, 2), (2, 2), layout="NHWC"))
+
+
+def average_in_float64(x: np.ndarray) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (1, 2))[:, ::2, ::2]
+    return np.maximum(windows.mean((-1, -2)), 0)
+
+
 def padded_and_joined(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.concatenate([np.pad(x, [(0, 0), (1, 0)]), y], 1)
 
@@ -61,6 +70,14 @@ CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (lambda b, x: op.sum(x, -1), lambda x: x.sum(-1), [(1, 50_000)]),
     (lambda b, x: op.mean(x, [1, 2]), lambda x: x.mean((1, 2)), [(1, 33, 32, 8)]),
     (padded_pool, pool_in_float64, [(1, 9, 9, 64)]),
+    (padded_pool, pool_in_float64, [(2, 19, 17, 12)]),
+    (padded_pool, pool_in_float64, [(1, 12, 14, 65)]),
+    (averaged, average_in_float64, [(2, 13, 18, 36)]),
+    (lambda b, x: op.sum(x, 0), lambda x: x.sum(0), [(300, 65)]),
+    (lambda b, x: op.mean(x, [1, 2]), lambda x: x.mean((1, 2)), [(5, 7, 7, 33)]),
+    (lambda b, x, y: op.max(op.add(x, y), 1), lambda x, y: (x + y).max(1), [(9, 40, 21)] * 2),
+    (lambda b, x: op.sum(x, 0), lambda x: x.sum(0), [(1500, 65)]),
+    (lambda b, x: op.sum(x, -1), lambda x: x.sum(-1), [(3, 10_007)]),
     (lambda b, x: op.nn.relu(x), lambda x: np.maximum(x, 0), [(17, 147)]),
     (lambda b, x: op.permute_dims(x, [0, 2, 1]), lambda x: x.transpose(0, 2, 1), [(2, 64, 96)]),
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from math import prod
 
 from tvm import tirx
@@ -17,13 +18,14 @@ from backends.cuda.kernels.device_arithmetic import combined
 from backends.cuda.kernels.launch import bound_loop, check_sizes
 from backends.cuda.kernels.pointwise.emit import THREADS, compute_elements, emit_elements, widest_run
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
+from backends.cuda.kernels.reductions.brought import BroughtRun, ReductionRuns, allocate, bring_turn, runs_of
 from backends.cuda.kernels.reductions.read import Reductions, read_reductions
 from backends.cuda.kernels.reductions.split import split
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
 from backends.cuda.kernels.rows.emit import emit_region
 from backends.cuda.kernels.rows.read import RowRegion, region_of_rows
 from backends.tensorir.accesses import range_of, unravel
-from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
 from backends.tensorir.inlining import Resolver, guards
 from backends.tensorir.stages import Stage, dtype_of, item_bytes_of, loads, shape_of, substitute
@@ -121,7 +123,105 @@ def _emit_reduction(
     rows = _rows_of(parts, stage, behind)
     if rows is not None:
         return emit_region(rows, device)
-    return _emit_alone(parts, stage, behind)
+    stored = [stage.buffer] if behind is None else [each.buffer for each in behind.outputs]
+    runs = runs_of(_alone(parts, stage), min(map(item_bytes_of, stored)))
+    return _emit_alone(parts, stage, behind) if runs is None else _emit_brought(parts, stage, behind, runs)
+
+
+def _emit_brought(
+    parts: Reductions, stage: Stage, behind: ElementwiseRegion | None, runs: ReductionRuns
+) -> tirx.Stmt:
+    """Return the loops of a reduction of which a block brings what it reads; a thread has one result.
+
+    ```
+    for block, thread in T.grid(ceil(results / 256), 256):
+        at = block * 256 + thread                                       # from where a sector of the output begins
+        sum = 0
+        for y in range(3):                                              # the outer reduced axes
+            barrier; bring_run(shared, image, ...); barrier             # what all results of the block read there
+            if at < results:
+                for x in range(3): sum = sum + shared[...]
+        if at < results: output[at] = epilogue(sum, ...)
+    ```
+    """
+    results, nest = prod(shape_of(stage.buffer)), Nest()
+    with (
+        bound_loop(nest, "blockIdx.x", -(-results // runs.of_block)) as block,
+        bound_loop(nest, "threadIdx.x", runs.threads) as thread,
+    ):
+        begin, shared = nest.bind("begin", block * runs.of_block), allocate(nest, runs)
+        at = nest.bind("at", begin - tirx.floormod(begin, int64(runs.aligned)) + thread)
+        reduced = register(nest, "reduced", 1, dtype_of(stage.buffer))
+        nest.store(reduced, [int64(0)], stage.identity)
+        ends = (begin, tirx.min(begin + runs.of_block, int64(results)) - 1)
+        is_whole = runs.threads == runs.of_block and results % runs.of_block == 0
+        is_one = None if is_whole else tirx.And(at >= ends[0], at <= ends[1])
+        lanes = Lanes(Var("lane", "int64"), 1, ((at, results),))
+        with _each_turn(nest, runs) as outer:
+            brought = bring_turn(nest, runs, shared, results=ends, reduced=outer, thread=thread)
+            with guard(nest, is_one):
+                turn = _Turn(runs, outer, brought)
+                _reduce_turn(nest, parts, stage, lanes=lanes, at=at, reduced=reduced, turn=turn)
+        with guard(nest, is_one):
+            if behind is None:
+                copy_lanes(nest, stage.buffer, at, reduced, int64(0), many=1)
+            else:
+                compute_elements(nest, behind, at, lanes, {stage.buffer: reduced})
+    return nest.finish()
+
+
+@contextmanager
+def _each_turn(nest: Nest, runs: ReductionRuns) -> Iterator[tuple[Expr, ...]]:
+    """Open the loops over the runs of a block: the outer reduced indices, and the first of a run."""
+    with ExitStack() as loops:
+        outer = [loops.enter_context(nest.run(f"r{at}", runs.reduced[at])) for at in range(runs.outer)]
+        turn = loops.enter_context(nest.run("turn", runs.turns))
+        yield (*outer, nest.bind("first", turn * runs.turn))
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A run of each tensor in shared memory, at these outer reduced indices, the last of which is the run's first."""
+
+    runs: ReductionRuns
+    outer: tuple[Expr, ...]
+    brought: Mapping[Var, BroughtRun]
+
+
+def _reduce_turn(
+    nest: Nest, parts: Reductions, stage: Stage, *, lanes: Lanes, at: Var, reduced: Var, turn: _Turn
+) -> None:
+    """Add the loops over what is reduced of a run."""
+    runs, outer, brought, own = turn.runs, turn.outer, turn.brought, Var("own", "int64")
+    inner = [Var(f"r{place}", "int64") for place in range(runs.outer + 1, len(runs.reduced))]
+    extents = [runs.turn, *runs.reduced[runs.outer + 1 :]]
+    variables = [own, *inner]
+    known = [(var, runs.reduced[place]) for place, var in enumerate(outer[:-1]) if isinstance(var, Var)]
+    ranged = Lanes(lanes.var, 1, (*lanes.ranges, *known, *zip(variables, extents, strict=True)))
+    analyzer = ranged.analyzer()
+    indices = (*outer[:-1], outer[-1] + own, *inner)
+
+    def load(buffer: Var, index: Sequence[Expr]) -> Expr:
+        if buffer in brought:
+            return brought[buffer].element(buffer, index, analyzer)
+        return tirx.BufferLoad(buffer, list(index))
+
+    place = dict(zip((axis.var for axis in stage.spatial), unravel(at, runs.results), strict=True))
+    place |= dict(zip((axis.var for axis in stage.reduce), indices, strict=True))
+    resolver = Resolver(parts.regions[0].stages, load, analyzer)
+    value = resolver.resolve(stage.value, place)
+    with nest.apart() as computed:
+        nest.extend(tirx.Bind(var, bound) for var, bound in resolver.bindings)
+        so_far = tirx.BufferLoad(reduced, [int64(0)])
+        nest.store(reduced, [int64(0)], combined(stage, so_far, value))
+    is_there = None
+    if runs.reduced[runs.outer] % runs.turn:
+        is_there = outer[-1] + own < runs.reduced[runs.outer]
+    with nest.apart() as loops:
+        _add_loops(nest, list(zip(inner, extents[1:], strict=True)), computed)
+    with nest.apart() as body, guard(nest, is_there):
+        nest.extend(loops)
+    _add_loops(nest, [(own, runs.turn)], body)
 
 
 def _emit_alone(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) -> tirx.Stmt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 
 from tvm import tirx
 from tvm.ir import Var
@@ -13,6 +13,8 @@ from tvm.sym import Analyzer
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.pointwise.emit import THREADS
 from backends.tensorir.accesses import flat_index, range_of, unravel
+from backends.tensorir.emit import Expr, int64
+from backends.tensorir.inlining import uses
 from backends.tensorir.stages import Axis, Stage, dtype_of, loads, shape_of, substitute
 
 _NEIGHBOURS = 4
@@ -51,29 +53,39 @@ def split(stage: Stage, device: CudaDevice, *, in_rows: bool) -> SplitReduction 
     results, length = prod(shape_of(stage.buffer)), prod(int(axis.extent) for axis in stage.reduce)
     if in_rows:
         wanted = max(-(-length // _LONGEST_ROW), min(-(-2 * device.sms // results), length // (_LONGEST_ROW // 8)))
-        most = min(8 * wanted, length // _SHORTEST_ROW)
+        most, unit = min(8 * wanted, length // _SHORTEST_ROW), 1
     else:
+        adjoining = prod(shape_of(stage.buffer)[_place_of_part(stage) :])
         fitting = 2 * device.sms * THREADS * _NEIGHBOURS // results
         wanted = min(fitting, isqrt(length)) if length >= _LONG else 1
-        most = 2 * wanted
+        most, unit = 2 * wanted, _ALIGNED // gcd(adjoining, _ALIGNED)
     if wanted < 2:
         return None
-    even = next((parts for parts in range(wanted, most + 1) if length % parts == 0), None)
-    own = length // even if even else -(-length // wanted // _ALIGNED) * _ALIGNED
-    return _in_parts(stage, -(-length // own), own, in_rows=in_rows)
+    wanted = -(-wanted // unit) * unit
+    even = next((parts for parts in range(wanted, most + 1, unit) if length % parts == 0), None)
+    if even or not in_rows:
+        many = even or wanted
+        return _in_parts(stage, many, -(-length // many), in_rows=in_rows)
+    own = -(-length // wanted // _ALIGNED) * _ALIGNED
+    return _in_parts(stage, -(-(length + _ALIGNED - 1) // own), own, in_rows=True)
 
 
 def _in_parts(stage: Stage, many: int, length: int, *, in_rows: bool) -> SplitReduction:
-    """Return a reduction of so many parts, of so many elements each but for what lies behind the last one."""
+    """Return a reduction of so many parts, of so many elements each but for what lies behind the last one. Pieces of
+    rows that have something behind the last one begin where sectors do, before the row or in it."""
     extents = [int(axis.extent) for axis in stage.reduce]
     part, own = (Axis(Var(name, "int64"), extent) for name, extent in (("part", many), ("own", length)))
     others = tuple(Axis(Var(str(axis.var.name), "int64"), axis.extent) for axis in stage.spatial)
     reduced = part.var * length + own.var if in_rows else own.var * many + part.var
-    place = dict(zip((axis.var for axis in stage.reduce), unravel(reduced, extents), strict=True))
-    place |= {axis.var: other.var for axis, other in zip(stage.spatial, others, strict=True)}
+    known = {axis.var: other.var for axis, other in zip(stage.spatial, others, strict=True)}
+    is_even, is_there = many * length == prod(extents), reduced < prod(extents)
+    if in_rows and not is_even:
+        reduced = reduced - substitute(_behind_sector(stage), known)
+        is_there = tirx.And(reduced >= 0, reduced < prod(extents))
+    place = known | dict(zip((axis.var for axis in stage.reduce), unravel(reduced, extents), strict=True))
     value = substitute(stage.value, place)
-    if many * length != prod(extents):
-        value = tirx.if_then_else(reduced < prod(extents), value, stage.identity)
+    if not is_even:
+        value = tirx.if_then_else(is_there, value, stage.identity)
     at = len(others) if in_rows else _place_of_part(stage)
     spatial = (*others[:at], part, *others[at:])
     shape, dtype = tuple(int(axis.extent) for axis in spatial), dtype_of(stage.buffer)
@@ -83,6 +95,16 @@ def _in_parts(stage: Stage, many: int, length: int, *, in_rows: bool) -> SplitRe
     taken = tirx.BufferLoad(partial, [*own_axes[:at], summed.var, *own_axes[at:]])
     total = Stage(stage.buffer, stage.spatial, (summed,), taken, combine=stage.combine, identity=stage.identity)
     return SplitReduction(parts, total)
+
+
+def _behind_sector(stage: Stage) -> Expr:
+    """Return how many elements behind the beginning of a sector a row begins, of what is read along it."""
+    analyzer, first = Analyzer(), {axis.var: int64(0) for axis in stage.reduce}
+    for axis in (*stage.spatial, *stage.reduce):
+        analyzer.bind(axis.var, range_of(axis))
+    along = next(load for load in loads(stage.value) if any(uses(load, axis.var) for axis in stage.reduce))
+    begin = flat_index(shape_of(along.source), list(along.indices), analyzer)
+    return analyzer.simplify(tirx.floormod(substitute(begin, first), int64(_ALIGNED)))
 
 
 def _place_of_part(stage: Stage) -> int:

@@ -1,0 +1,277 @@
+"""Reductions that read where no sector begins, as windows of 12 channels do and sums over the rows of 65: what a block
+reads passes through its shared memory, a run of memory at a time, in accesses of 16 bytes from where sectors begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.sym import Analyzer
+
+from backends.cuda.codegen.device_functions import address, barrier, call_device
+from backends.cuda.devices import WARP
+from backends.cuda.kernels.registers import ACCESS_BYTES
+from backends.cuda.kernels.runs import SECTOR_BYTES, SharedRun
+from backends.tensorir.accesses import flat_index, range_of, unravel
+from backends.tensorir.emit import Expr, Nest, int64
+from backends.tensorir.flat_buffers import load_flat
+from backends.tensorir.stages import Axis, Stage, dtype_of, item_bytes_of, loads, shape_of, substitute
+from fusion.structural import contains
+
+_DTYPES = ("float32", "float16", "bfloat16", "int32")
+_RESULTS = (128, 256, 512, 1024)
+"""Of a block, a thread each, beside those of whole inner axes."""
+_AS_FEW = 1.02
+"""How many times the fewest sectors smaller blocks may bring, which there are more of."""
+_SHARED_BYTES = 16 << 10
+"""Of a block: an SM holds eight."""
+_SMALL = 8
+"""How many times smaller than the results a tensor is that the L1 cache is taken to keep."""
+
+
+@dataclass(frozen=True)
+class AffineRead:
+    """One read of a tensor, at `start + sum(steps * results' axes) + sum(inner * reduced axes)`, by its row-major
+    position."""
+
+    buffer: Var
+    start: int
+    steps: tuple[int, ...]
+    inner: tuple[int, ...]
+
+    @property
+    def item_bytes(self) -> int:
+        """Of an element."""
+        return item_bytes_of(self.buffer)
+
+    def at(self, results: Sequence[Expr], reduced: Sequence[Expr]) -> Expr:
+        """Return the position that is read at these indices."""
+        terms = zip((*self.steps, *self.inner), (*results, *reduced), strict=True)
+        return sum((index * int64(step) for step, index in terms), int64(self.start))
+
+
+@dataclass(frozen=True)
+class ReductionRuns:
+    """How a block brings what its results read.
+
+    Attributes:
+        reads: Of a tensor each.
+        stored_bytes: Of a result in memory.
+        of_block: Results of a block, which follow each other.
+        outer: How many of the reduced axes, outermost first, have runs of their own for each index.
+        turn: Indices of the next reduced axis that a run has.
+    """
+
+    stage: Stage
+    reads: tuple[AffineRead, ...]
+    stored_bytes: int
+    of_block: int
+    outer: int
+    turn: int
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """Extents of the results' axes; `reduced` those of the reduced ones."""
+        return tuple(int(axis.extent) for axis in self.stage.spatial)
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        return tuple(int(axis.extent) for axis in self.stage.reduce)
+
+    @property
+    def aligned(self) -> int:
+        """Results of a sector of what is stored, which the first thread of a block begins with; 1 where all do."""
+        many = SECTOR_BYTES // self.stored_bytes
+        return many if self.of_block % many else 1
+
+    @property
+    def threads(self) -> int:
+        """Of a block: whole warps, so that each begins with a sector of a run."""
+        return -(-(self.of_block + self.aligned - 1) // WARP) * WARP
+
+    @property
+    def turns(self) -> int:
+        """Runs of the axis that has several indices in each."""
+        return -(-self.reduced[self.outer] // self.turn)
+
+    def within(self, read: AffineRead) -> int:
+        """Return how far apart the elements are that one result reads of a run."""
+        sizes = (self.turn, *self.reduced[self.outer + 1 :])
+        return sum((size - 1) * step for size, step in zip(sizes, read.inner[self.outer :], strict=True))
+
+    def longest(self, read: AffineRead) -> int:
+        """Return the elements of a run, at most."""
+        return 1 + self.within(read) + int(self._apart(read, most=True))
+
+    def sectors(self) -> float:
+        """Return how many all blocks bring and store, about: a run begins at any element of a sector, and so may what
+        blocks store."""
+        blocks = -(-prod(self.results) // self.of_block)
+        runs = blocks * prod(self.reduced[: self.outer]) * self.turns
+        lengths = (
+            (1 + self.within(read) + self._apart(read, most=False)) * read.item_bytes / SECTOR_BYTES + 1
+            for read in self.reads
+        )
+        cut = blocks if self.aligned > 1 else 0
+        return runs * sum(lengths) + prod(self.results) * self.stored_bytes / SECTOR_BYTES + cut
+
+    def shared_bytes(self) -> int:
+        """Return those of all runs."""
+        return sum(SharedRun.bytes_of(self.longest(read), read.item_bytes) for read in self.reads)
+
+    def _apart(self, read: AffineRead, *, most: bool) -> float:
+        """Return how far apart the first and the last result of a block read, at most or in the mean: so many
+        neighbours, and what lies between them wherever an outer axis goes on."""
+        results, apart, inner = self.results, float(self.of_block - 1), 1
+        for place in range(len(results) - 1, 0, -1):
+            inner *= results[place]
+            if results[place - 1] > 1:
+                gap = read.steps[place - 1] - 1 - _span(read.steps[place:], results[place:])
+                begun = (self.of_block - 1) // inner + 1 if most else (self.of_block - 1) / inner
+                whole, rest = divmod(self.of_block, inner)
+                apart += min(begun if rest else whole - 1, prod(results[:place]) - 1) * gap
+        return min(apart, float(_span(read.steps, results)))
+
+
+def _span(steps: Sequence[int], extents: Sequence[int]) -> int:
+    return sum((extent - 1) * step for extent, step in zip(extents, steps, strict=True))
+
+
+def runs_of(stage: Stage, stored_bytes: int) -> ReductionRuns | None:
+    """Return how a block brings what a reduction reads, in as few sectors as possible; None where sectors begin with
+    what threads read, or blocks do not read runs.
+
+    Args:
+        stage: Reads memory alone.
+        stored_bytes: Of what is stored of a result.
+    """
+    results = prod(shape_of(stage.buffer))
+    large = [load for load in loads(stage.value) if prod(shape_of(load.source)) * _SMALL >= results]
+    reads = {load.source: _affine(stage, load) for load in large}
+    found = tuple(read for read in reads.values() if read is not None)
+    if not found or len(found) < len(large) or not any(map(_is_cut, found, [stage] * len(found))):
+        return None
+    if not all(_is_ordered(read, stage) and dtype_of(read.buffer) in _DTYPES for read in found):
+        return None
+    fitting = list(_fitting(stage, found, stored_bytes))
+    fewest = min((runs.sectors() for runs in fitting), default=0.0)
+    return next((runs for runs in fitting if runs.sectors() <= _AS_FEW * fewest), None)
+
+
+def _fitting(stage: Stage, reads: tuple[AffineRead, ...], stored_bytes: int) -> Iterator[ReductionRuns]:
+    """Yield what fits the shared memory of a block, those of few results first."""
+    extents = [int(axis.extent) for axis in stage.spatial]
+    whole = {prod(extents[place:]) for place in range(len(extents))}
+    for of_block in sorted({*_RESULTS, *(many for many in whole if WARP // 2 < many <= max(_RESULTS))}):
+        for outer, axis in enumerate(stage.reduce):
+            many = int(axis.extent)
+            for turns in range(1, many + 1):
+                turn = -(-many // turns)
+                runs = ReductionRuns(stage, reads, stored_bytes, of_block=of_block, outer=outer, turn=turn)
+                if runs.shared_bytes() <= _SHARED_BYTES and runs.threads <= max(_RESULTS):
+                    yield runs
+                    break
+
+
+def _affine(stage: Stage, load: TensorLoad) -> AffineRead | None:
+    """Return a read as numbers; None where it grows by no constants, or is read at what is loaded."""
+    if any(contains(index, (TensorLoad, lambda read: True)) for index in load.indices):
+        return None
+    analyzer, axes = Analyzer(), (*stage.spatial, *stage.reduce)
+    for axis in axes:
+        analyzer.bind(axis.var, range_of(axis))
+    position = flat_index(shape_of(load.source), list(load.indices), analyzer)
+    steps = [_step(position, axis, analyzer) for axis in axes]
+    start = analyzer.simplify(substitute(position, {axis.var: int64(0) for axis in axes}))
+    if not isinstance(start, tirx.IntImm) or any(step is None or step < 0 for step in steps):
+        return None
+    known, results = tuple(step or 0 for step in steps), len(stage.spatial)
+    return AffineRead(load.source, int(start.value), known[:results], known[results:])
+
+
+def _step(position: Expr, axis: Axis, analyzer: Analyzer) -> int | None:
+    if axis.extent == 1:
+        return 0
+    step = analyzer.simplify(substitute(position, {axis.var: axis.var + 1}) - position)
+    return int(step.value) if isinstance(step, tirx.IntImm) else None
+
+
+def _is_ordered(read: AffineRead, stage: Stage) -> bool:
+    """Return whether later results read later elements, neighbours neighbours."""
+    extents = [int(axis.extent) for axis in stage.spatial]
+    long = [place for place, extent in enumerate(extents) if extent > 1]
+    if not long or read.steps[long[-1]] != 1:
+        return False
+    return all(read.steps[place] > _span(read.steps[place + 1 :], extents[place + 1 :]) for place in long)
+
+
+def _is_cut(read: AffineRead, stage: Stage) -> bool:
+    """Return whether sectors begin inside of what neighbouring threads read: a step between runs of neighbours is of no
+    whole sectors."""
+    steps = [step for step, axis in zip(read.inner, stage.reduce, strict=True) if axis.extent != 1]
+    inner = 1
+    for step, axis in zip(reversed(read.steps), reversed(stage.spatial), strict=True):
+        if axis.extent != 1:
+            steps += [step] if step != inner else []
+            inner = step * int(axis.extent)
+    return any(step * read.item_bytes % SECTOR_BYTES for step in steps)
+
+
+@dataclass(frozen=True)
+class BroughtRun:
+    """A run of a tensor in the block's shared memory; `origin` is what to add to a position in the tensor."""
+
+    shared: Var
+    origin: Var
+
+    def element(self, buffer: Var, indices: Sequence[Expr], analyzer: Analyzer) -> Expr:
+        """Return the load of an element of the tensor."""
+        return tirx.BufferLoad(self.shared, [flat_index(shape_of(buffer), indices, analyzer) + self.origin])
+
+
+def allocate(nest: Nest, runs: ReductionRuns) -> dict[Var, Var]:
+    """Declare the shared memory of each tensor."""
+    made = {}
+    for read in runs.reads:
+        elements = SharedRun.bytes_of(runs.longest(read), read.item_bytes) // read.item_bytes
+        name = f"{read.buffer.name}_brought"
+        made[read.buffer] = tirx.decl_buffer((elements,), dtype_of(read.buffer), name, scope="shared")
+        nest.add(tirx.AllocBuffer(made[read.buffer]))
+    return made
+
+
+def bring_turn(
+    nest: Nest, runs: ReductionRuns, shared: dict[Var, Var], *, results: tuple[Expr, Expr],
+    reduced: tuple[Expr, ...], thread: Expr,
+) -> dict[Var, BroughtRun]:  # fmt: skip
+    """Add what brings one run of each tensor, all threads together; return where its elements are.
+
+    Args:
+        results: The first result of the block, and the last.
+        reduced: The outer reduced indices, and the first of the run's turn.
+    """
+    found = {}
+    barrier(nest)
+    last = tirx.min(reduced[-1] + runs.turn, int64(runs.reduced[runs.outer])) - 1
+    inner = runs.reduced[runs.outer + 1 :]
+    first_at = (*reduced, *(int64(0) for _ in inner))
+    last_at = (*reduced[:-1], last, *(int64(extent - 1) for extent in inner))
+    for read in runs.reads:
+        low = read.at(unravel(results[0], runs.results), first_at)
+        high = read.at(unravel(results[1], runs.results), last_at)
+        begin = nest.bind("begin", tirx.max(low, int64(0)))
+        end = nest.bind("end", tirx.min(high + 1, int64(prod(shape_of(read.buffer)))))
+        memory = tirx.address_of(load_flat(read.buffer, int64(0)))
+        places = (tirx.Cast("int32", each) for each in (begin, end, thread))
+        call_device(
+            nest, f"bring_run<{read.item_bytes}>", address(shared[read.buffer], int64(0)), memory, *places,
+            tirx.const(runs.threads, "int32"),
+        )  # fmt: skip
+        of_access = int64(ACCESS_BYTES // read.item_bytes)
+        origin = nest.bind("origin", int64(0) - tirx.floordiv(begin, of_access) * of_access)
+        found[read.buffer] = BroughtRun(shared[read.buffer], origin)
+    barrier(nest)
+    return found
