@@ -24,7 +24,7 @@ from fusion.symbolic.fit import Fit
 
 Ratio = tuple[tuple[Extent, ...], Extent]
 """The product of some extents divided by another."""
-_NUMBER, _CONSTANT, _FLOAT, _BLOCK = "int", "ir.IntImm", "ir.FloatImm", "s_tir.SBlock"
+_NUMBER, _CONSTANT, _FLOAT, _BLOCK, _DIVIDE = "int", "ir.IntImm", "ir.FloatImm", "s_tir.SBlock", "prim.Div"
 _MOST_EXACT = 2**53
 """Beyond it not every whole number is a float64."""
 
@@ -168,14 +168,15 @@ class Unified:
 
 
 def _counts(nodes: Sequence[Node]) -> set[int]:
-    """Return the places of the floats by which blocks with the annotation `COUNTS` divide."""
+    """Return the places of the floats by which blocks with the annotation `COUNTS` divide: by 1 none does."""
     found = set[int]()
     for node in nodes:
         if node["type"] == _BLOCK:
             notes = nodes[node["data"]["annotations"]]
             if any(nodes[place].get("data") == COUNTS for _, place in references(notes)):
                 value = nodes[nodes[node["data"]["body"]]["data"]["value"]]
-                found.add(value["data"]["b"])
+                if value["type"] == _DIVIDE:
+                    found.add(value["data"]["b"])
     return found
 
 
@@ -208,7 +209,7 @@ class _Writer:
         if below == Extent(1):
             return result
         divisor = self._add("prim.Cast", span=0, ty=kind, value=self._positive(self._extent(below, wide), wide))
-        return self._add("prim.Div", span=0, ty=kind, a=result, b=divisor)
+        return self._add(_DIVIDE, span=0, ty=kind, a=result, b=divisor)
 
     def _positive(self, number: int, wide: int) -> int:
         """Return the place of what is at `number`, or 1 where that is less."""

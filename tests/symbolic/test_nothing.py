@@ -164,6 +164,20 @@ def test_the_mean_of_none_is_0_and_other_quotients_are_no_numbers() -> None:
     assert form.opened is not None
 
 
+def test_the_mean_of_one_is_divided_by_nothing() -> None:
+    """It ended the form for all sizes in an internal error."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], axes=[2], keepdims=1),
+        helper.make_node("ReduceMean", ["most"], ["made"], axes=[2], keepdims=0),
+    ]
+    module = compiled(nodes, 2)
+    for batch, length in ((2, 3), (1, 1), (3, 40), (2, 0)):
+        x = rows(batch, length)
+        np.testing.assert_array_equal(module(rows(batch, 1), x)[0], x.max(2))
+    (form,) = module.specializations
+    assert form.opened is not None
+
+
 def test_the_mean_of_none_is_no_number_to_torch() -> None:
     example = torch.randn(2, 5, 8)
     program = torch.export.export(Mean(), (example,), dynamic_shapes=({1: torch.export.Dim.AUTO},))
