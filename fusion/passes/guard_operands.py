@@ -85,6 +85,26 @@ class GuardOperands:
         return rebuild_main(mod, visit) if found else mod
 
 
+def unchecked(main: relax.Function) -> dict[relax.Var, tuple[int, ...]]:
+    """Return of each operator on whose operands something is demanded what is known to hold, so that runs do not check
+    it: 0 for each operand of which that is not, -1 for numbers that are less than 0, as a divisor may be, else 1."""
+    demanding = {var: value for var, value in Bindings.of(main).values.items() if call_name(value) in _FIND}
+    if not demanding:
+        return {}
+    ranges = Ranges(main)
+
+    def sign(call: relax.Call, demand: OperandCondition) -> int:
+        known = ranges.of(_at(call, demand.place))
+        if known is None or not _holds(ranges, call, demand, _guard(call, demand, "")):
+            return 0
+        return -1 if known.low < 0 else 1
+
+    return {
+        var: tuple(sign(value, demand) for demand in _FIND[call_name(value)](value))
+        for var, value in demanding.items()
+    }  # fmt: skip
+
+
 def _place(var: relax.Var, value: relax.Expr) -> str:
     """Return the operator with the name of its result, where that is more than TVM's number for it, or its operands."""
     if not _AUTOMATIC.fullmatch(var.name) or not isinstance(value, relax.Call):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relax
@@ -18,6 +18,7 @@ from fusion.bindings import Bindings, call_name, variables
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
 from fusion.frontends.branched import graphs_of
+from fusion.passes.guard_operands import unchecked
 from fusion.symbolic.fit import Fit
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
@@ -35,20 +36,29 @@ class OperatorLine:
     """One operator.
 
     Attributes:
-        text: Its name and attributes, without numbers.
+        operator: Its name.
+        text: That with attributes and the type of the result, without numbers.
         numbers: Those of its attributes, of the shapes it is given and of what it returns, in order.
         is_known: Whether it works on constants only.
+        unchecked: What runs do not check of its operands, as `guard_operands.unchecked` says it.
     """
 
     operator: str
     text: str
     numbers: tuple[int, ...]
     is_known: bool = False
+    unchecked: tuple[int, ...] = ()
 
     @property
     def content(self) -> Content:
         """All that it is."""
         return self.text, self.numbers
+
+    def is_safe_as(self, other: OperatorLine) -> bool:
+        """Return whether what runs do not check of the operands of `other` holds of those of this one too: at sizes
+        between both, where a divisor is never 0 if it is more at both, or less."""
+        pairs = zip(other.unchecked, self.unchecked, strict=False)
+        return len(other.unchecked) == len(self.unchecked) and all(one in (0, here) for one, here in pairs)
 
 
 def outline(mod: tvm.IRModule) -> tuple[OperatorLine, ...]:
@@ -64,23 +74,23 @@ def has_strides(mod: tvm.IRModule) -> bool:
 
 
 def _graph_lines(graph: relax.Function) -> tuple[OperatorLine, ...]:
-    bindings = Bindings.of(graph)
+    bindings, safe = Bindings.of(graph), unchecked(graph)
     known = set[relax.Var]()
     lines = []
     for binding in bindings.all:
         if is_known := known.issuperset(variables(binding.value)):
             known.add(binding.var)
-        lines.append(_line(binding.value, is_known))
+        lines.append(replace(_line(binding.value), is_known=is_known, unchecked=safe.get(binding.var, ())))
     return (*lines, _line(bindings.result))
 
 
-def _line(value: relax.Expr, is_known: bool = False) -> OperatorLine:
-    parts = [str(value.ty)]
+def _line(value: relax.Expr) -> OperatorLine:
+    parts = [call_name(value), str(value.ty)]
     if isinstance(value, relax.Call):
         parts += [str(value.attrs), *(str(arg) for arg in value.args[:] if isinstance(arg, relax.ShapeExpr))]
     text = " ".join(parts)
     numbers = tuple(int(number) for number in _NUMBER.findall(text))
-    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers, is_known)
+    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers)
 
 
 @dataclass(frozen=True)
@@ -118,11 +128,11 @@ class OpenOutline:
 
     def is_at(self, lines: Sequence[OperatorLine], sizes: Sizes, left: frozenset[int] = frozenset()) -> bool:
         """Return whether a model with these operators, which may lack those of the places `left`, is this one at
-        `sizes`."""
-        wanted = list[tuple[Content, bool]]()
+        `sizes`, with no more to check."""
+        wanted = list[tuple[OperatorLine, bool]]()
         for place, (line, extents) in enumerate(self.lines):
             numbers = tuple(extent.at(sizes) for extent in extents)
-            wanted.append(((line.text, numbers), place in left or line.operator in _MOVES_NOTHING))
+            wanted.append((replace(line, numbers=numbers), place in left or line.operator in _MOVES_NOTHING))
         # One of many that may be missing takes the line of another: which, is another one from the end.
         return _are_in_order(wanted, lines) or bool(left and _are_in_order(wanted[::-1], lines[::-1]))
 
@@ -144,12 +154,13 @@ def check_alike(outlines: Sequence[tuple[OperatorLine, ...]]) -> None:
             raise Declined(f"its {lines[0].operator or 'graph'} is another one at other sizes")
 
 
-def _are_in_order(wanted: Sequence[tuple[Content, bool]], lines: Sequence[OperatorLine]) -> bool:
-    """Return whether `lines` have these contents in this order, but for those that may be missing, and else only
-    operators on constants."""
+def _are_in_order(wanted: Sequence[tuple[OperatorLine, bool]], lines: Sequence[OperatorLine]) -> bool:
+    """Return whether `lines` are these in this order, but for those that may be missing, and else only operators on
+    constants."""
     at = 0
-    for content, may_miss in wanted:
-        found = next((number for number in range(at, len(lines)) if lines[number].content == content), None)
+    for line, may_miss in wanted:
+        same = (n for n in range(at, len(lines)) if lines[n].content == line.content and lines[n].is_safe_as(line))
+        found = next(same, None)
         if found is not None and all(each.is_known for each in lines[at:found]):
             at = found + 1
         elif not may_miss:

@@ -385,7 +385,8 @@ class SizedImports:
 
         The first of all is asked for after the second where images may be too small: what is not the same at that is
         not at the first. Constants have to go on there as they begin, too: a picture of two columns goes on beyond its
-        edges otherwise than a larger one.
+        edges otherwise than a larger one. Where no sizes follow from others, the first is looked for among all: the
+        third row from the last is none of two.
         """
 
         def is_same(size: int) -> bool:
@@ -397,14 +398,17 @@ class SizedImports:
         dims, near = found.dims, found.near[0][symbol]
         division = dims.division(symbol)
         small = (*_SMALL, *([division] if division > _SMALL[-1] else [])) if dims.derived else ()
-        sizes = [dims.taken(symbol)[0], *(dims.at_least(symbol, n) for n in (2, *small))]
+        taken = dims.taken(symbol)
+        sizes = [taken[0], *(dims.at_least(symbol, n) for n in (2, *small))]
         sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near else []
         first, second, *others = sizes
         if symbol in found.dims.leading:
             return next(filter(is_same, sizes), found.near[0][symbol])
         if is_same(second):
             return first if is_same(first) else second
-        return next(filter(is_same, others), found.near[0][symbol])
+        if not dims.derived and second < near:
+            return _last(is_same, range(near, second - taken.step, -taken.step))
+        return next(filter(is_same, others), near)
 
     def _largest(self, symbol: str, found: FoundModel) -> int:
         """Return the largest size of `symbol` at which operators and constants are known to be the same.
