@@ -67,7 +67,8 @@ WEIGHTS_WAITED_FOR: Annotated[
         "one vCPU of Emerald Rapids",
     ),
 ] = 0.12
-"""How much of the time that weights take from L2 a tile waits for, though its products take longer."""
+"""How much of the time that weights take from L2 a tile waits for, though its products take longer; that keys take
+which share the sets of L1, too."""
 
 SHARED_ROWS_CYCLES: Annotated[
     float,

@@ -9,7 +9,7 @@ from functools import cache, partial
 from itertools import product
 from math import log2
 
-from backends.cpu.costs import LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, PACK_CYCLES, TASK_CYCLES
+from backends.cpu.costs import LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, PACK_CYCLES, TASK_CYCLES, WEIGHTS_WAITED_FOR
 from backends.cpu.kernels.attention.costs import (
     SHARED_SETS_ROW_CYCLES,
     SOFTMAX_L2_CYCLES,
@@ -265,9 +265,9 @@ class _Block:
         channels = self._vectors(chain.channels)
         total = 0.0
         for keys, many in ((self.keys, chain.keys // self.keys), (chain.keys % self.keys, 1)):
-            total += many * max(
-                total_cycles(scores, rows, 1, self._vectors(keys), chain.depth), self._key_cycles(scores, keys)
-            )
+            products = total_cycles(scores, rows, 1, self._vectors(keys), chain.depth)
+            waits = self._key_cycles(scores, keys)
+            total += many * (max(products, waits) + WEIGHTS_WAITED_FOR * waits)
             total += many * total_cycles(values, rows, 1, channels, keys)
             total += many * rows * self._vectors(keys) * SOFTMAX_VECTOR_CYCLES * self.demand.between
         if self.score_bytes > self.machine.l1_bytes:
@@ -281,8 +281,8 @@ class _Block:
         return self.packed * self.chain.depth * self._vectors(self.chain.keys) * PACK_CYCLES
 
     def _key_cycles(self, tile: RegisterTile, keys: int) -> float:
-        """Return what the first product waits for rows of so many keys that share the sets of L1; 0 where they do not,
-        or tiles after the first have them from there."""
+        """Return what reading rows of so many keys takes that share the sets of L1, a part of which the first product
+        waits for in any case; 0 where they share none, or tiles after the first have them from there."""
         if self.packed or not self.demand.key_pitch:
             return 0.0
         row = 4 * tile.vectors * self.machine.vector_lanes
