@@ -241,7 +241,7 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _
         joined = Joined.of(probes, fit, found.dims)
         mod = joined.module()
     seen = [
-        Imports(told, found.dims, near=found.near, beside=found.beside, bounds=found.bounds)
+        Imports(told, found.dims, found.near, beside=found.beside, lowest=found.lowest, bounds=found.bounds)
         for told in importer.stages(found, ctx)
     ]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]

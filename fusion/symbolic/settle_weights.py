@@ -44,6 +44,7 @@ class Imports:
         dims: Its dimensions, with the sizes that follow from those of the inputs.
         near: The sizes at which passes saw it.
         beside: Those of all others where imports told the bounds of one.
+        lowest: Those as small as can be, where it is the same model; else `beside`.
         bounds: The sizes of each symbol of the inputs.
     """
 
@@ -51,6 +52,7 @@ class Imports:
     dims: OpenDims
     near: Sequence[Sizes]
     beside: Sizes
+    lowest: Sizes
     bounds: Mapping[str, range]
 
     def told(self, rivals: Sequence[OpenWeight]) -> Iterator[OpenWeight | None]:
@@ -82,19 +84,21 @@ class Imports:
     def _others(self, weight: OpenWeight) -> Iterator[list[Sizes]]:
         """Yield choices of sizes of the inputs, of which the first that the model has tells what `weight` is there: one
         symbol that it depends on is as large as can be, and the others are the same as in imports that told the bounds,
-        or as small as can be; then one is small beside a large one, or alone; then all are small."""
+        or as small as can be; then one is small beside a large one, or alone; then all are small. What `weight` does
+        not depend on is as small too, as it is where other weights are asked for: one import tells several."""
         beside = {name: self.beside[name] for name in self.bounds}
         symbols = self._symbols(weight)
         smallest = {symbol: self.bounds[symbol][0] for symbol in symbols}
         largest = {symbol: self.bounds[symbol][-1] for symbol in symbols}
+        lowest = {**{name: self.lowest[name] for name in self.bounds}, **smallest}
         for symbol in symbols:
             large = {symbol: largest[symbol]}
-            yield [{**beside, **large}, {**beside, **smallest, **large}]
+            yield [{**beside, **large}, {**lowest, **large}]
         if len(symbols) > 1:
             for symbol, other in zip(symbols, (*symbols[1:], symbols[0]), strict=True):
-                small = {symbol: smallest[symbol]}
-                yield [{**beside, other: largest[other], **small}, {**beside, **small}]
-            yield [{**beside, **smallest}]
+                small, large = {symbol: smallest[symbol]}, {other: largest[other]}
+                yield [{**lowest, **large}, {**beside, **large, **small}, {**beside, **small}]
+            yield [lowest]
 
     def _symbols(self, weight: OpenWeight) -> list[str]:
         """Return which symbols of the inputs `weight` depends on."""

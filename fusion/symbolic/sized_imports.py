@@ -57,6 +57,7 @@ class FoundModel:
         constants: Those of the imports.
         beside: The sizes of all others where imports show one as another one: as small as can be where it is the same
             model there, as constants are looked at there too, or those near by.
+        lowest: All sizes as small as can be, where it is the same model there, constants too; else `beside`.
         bounds: The sizes of each symbol of the inputs.
         together: Those of them that it is the same for whatever the others are, where it is another one if all are as
             large as can be: a table ends at a sum of two; else empty.
@@ -68,6 +69,7 @@ class FoundModel:
     graph: OpenOutline
     constants: ImportedConstants
     beside: Sizes
+    lowest: Sizes
     bounds: Mapping[str, range] = field(default_factory=dict)
     together: Mapping[str, range] = field(default_factory=dict)
     reason: str = ""
@@ -150,7 +152,7 @@ class SizedImports:
                 return self._related(said).find()
         first = self.first if self.first is not None and all(self.first.values()) else None
         narrowed = iter(()) if first is None else self._narrowed(first)
-        if first is not None and self._is_divided(first):
+        if first is not None and self._is_divided(next(iter(self._near_following()), first)):
             self.is_linear = False
             if (found := next(narrowed, None)) is not None:
                 return found
@@ -252,7 +254,7 @@ class SizedImports:
         if not choices:
             raise Declined(f"it leaves {len(self.dims.symbols)} sizes open that have nothing to do with each other")
         if self.dims.steps or self.dims.following:
-            return self._found_deduced(choices[0], self._deduce())
+            return self._found_deduced(choices[0], self._deduce_with(self._near_following()))
         if not self.is_linear:
             with suppress(Declined, FusionError):
                 return self._found_deduced(choices[0], self._deduce())
@@ -261,13 +263,13 @@ class SizedImports:
                 return self._taking_first(self._found(near), near)
             except NotLinearError as reason:
                 self.is_linear = False
-                return self._found_derived(near, reason)
+                return self._found_derived(near, reason, near)
             except (Declined, FusionError):
                 continue
         try:
             return self._found(choices[-1])
         except (Declined, FusionError) as reason:
-            return self._found_derived(choices[0], reason)
+            return self._found_derived(choices[0], reason, ())
 
     def _found(self, near: tuple[Sizes, Sizes]) -> FoundModel:
         """Return the model if all its numbers are extents of the open sizes."""
@@ -285,11 +287,12 @@ class SizedImports:
             return self._found_deduced(near, self._deduce())
         return found
 
-    def _found_derived(self, small: Sequence[Sizes], reason: Exception) -> FoundModel:
-        """Return the model with sizes that follow from others; it has `reason` to have no form without. Where that is
-        an error of the smallest sizes, at which pictures have no place for a window, larger ones tell the reason."""
+    def _found_derived(self, small: Sequence[Sizes], reason: Exception, seen: Sequence[Sizes]) -> FoundModel:
+        """Return the model with sizes that follow from others, which was imported at those `seen`; it has `reason` to
+        have no form without. Where that is an error of the smallest sizes, at which pictures have no place for a
+        window, larger ones tell the reason."""
         try:
-            deduction = self._deduce()
+            deduction = self._deduce_with(seen)
         except (Declined, FusionError) as of_larger:
             raise (of_larger if isinstance(reason, FusionError) else reason) from None
         if not deduction.derived:
@@ -303,9 +306,19 @@ class SizedImports:
             raise Declined("sizes in it that follow from others do so otherwise elsewhere")
         return self._bounded(dims, near, deduction.graph)
 
-    def _deduce(self) -> Deduction:
-        """Return what follows from the numbers of the model at as many sizes as tell all of it."""
-        seen = self._known()
+    def _deduce_with(self, seen: Sequence[Sizes]) -> Deduction:
+        """Return what follows from the numbers of the model at the sizes `seen`, at which it is imported for something
+        else too, and others. Small ones may mislead about what is left of a division: that is asked elsewhere."""
+        if seen:
+            with suppress(Declined, FusionError):
+                deduction = self._deduce(seen)
+                if all(size.divisor == 1 for size in deduction.derived):
+                    return deduction
+        return self._deduce()
+
+    def _deduce(self, seen: Sequence[Sizes] = ()) -> Deduction:
+        """Return what follows from the numbers of the model at as many sizes as tell all of it, `seen` among them."""
+        seen = [*seen] or self._known()
         if not seen and self.first is not None and self.dims.largest > LARGEST:
             seen = [self.first]
         seen += [self._fitting(self.dims.spread(place)) for place in range(len(seen), max(_SEEN, len(seen) + 1))]
@@ -322,7 +335,11 @@ class SizedImports:
             seen.append(self._fitting(sizes))
 
     def _fitting(self, sizes: Sizes) -> Sizes:
-        """Return these sizes, or smaller ones at which tensors fit the memory: each pixel may attend to all others."""
+        """Return these sizes, or smaller ones at which tensors fit the memory: each pixel may attend to all others.
+
+        Raises:
+            Declined, FusionError: The model cannot be imported there.
+        """
         while True:
             limits = len(self.limits)
             try:
@@ -333,8 +350,6 @@ class SizedImports:
                     raise
                 del self.limits[limits:]
                 sizes = smaller
-            except (Declined, FusionError):
-                return sizes
             else:
                 return sizes
 
@@ -352,6 +367,16 @@ class SizedImports:
                 moved.setdefault(others, sizes)
         return list(moved.values()) if len(moved) == len(symbols) + 1 else []
 
+    def _near_following(self) -> list[Sizes]:
+        """Return the sizes at which passes see the model if nothing but sizes of inputs follows from others."""
+        small = next(self.dims.probes(), None)
+        if small is None or self.dims.steps or not self.dims.following:
+            return []
+        with suppress(Declined):
+            near = choose_probes(replace(self.dims, derived=self.dims.following), small, fixed=())
+            return [{symbol: sizes[symbol] for symbol in self.dims.symbols} for sizes in near]
+        return []
+
     def _bounded(self, dims: OpenDims, near: tuple[Sizes, Sizes], graph: OpenOutline) -> FoundModel:
         """Return the model that has `graph` at the sizes `near`, with its bounds.
 
@@ -360,7 +385,7 @@ class SizedImports:
                 division.
         """
         constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
-        found = FoundModel(dims, near, graph, constants, beside=near[0])
+        found = FoundModel(dims, near, graph, constants, beside=near[0], lowest=near[0])
         smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
         corner = dims.all_sizes(smallest)
         if not (dims.derived or self.is_same(corner, graph)):
@@ -371,8 +396,8 @@ class SizedImports:
         self.begin(found)
         if not (self.is_same(corner, graph) and constants.can_be(self.read(corner), corner)):
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
-        elif not dims.derived:  # what is added up ends elsewhere there
-            found = replace(found, beside=smallest)
+        else:  # beside the smallest, what is added up ends elsewhere
+            found = replace(found, beside=near[0] if dims.derived else smallest, lowest=smallest)
         largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}
         bounds = {name: range(smallest[name], largest[name] + 1, dims.taken(name).step) for name in dims.symbols}
         limited = dims.limited(bounds)
@@ -423,12 +448,25 @@ class SizedImports:
         for size in (highest, *(size for size in smaller if seen < size < highest)):
             sizes = found.with_size(symbol, size)
             if found.graph.leaves(self._outline(sizes)):
+                if size == highest and self._goes_on_beside_lowest(symbol, size, found):
+                    return size
                 left = max(left, 0 if found.constants.grow_with(symbol) else size)
             elif found.constants.can_be(self.read(sizes), sizes):
                 return max(left, size)
             else:
                 left = 0
         return seen
+
+    def _goes_on_beside_lowest(self, symbol: str, size: int, found: FoundModel) -> bool:
+        """Return whether constants without a table that `symbol` ends go on there, where the others are so small that
+        no import leaves them to the run."""
+        sizes = found.dims.all_sizes({**found.lowest, symbol: size})
+        return (
+            found.lowest != found.beside
+            and not found.constants.grow_with(symbol)
+            and self.is_same(sizes, found.graph)
+            and found.constants.can_be(self.read(sizes), sizes)
+        )
 
     def _largest_graph(self, symbol: str, found: FoundModel) -> int:
         def is_same(size: int) -> bool:

@@ -24,6 +24,6 @@ def test_only_a_table_of_what_is_added_up_is_asked_for_the_sum(start: Extent, co
     dims = OpenDims(("x", "y"), (("cache",), ("words",)), (DerivedSize("both", (CACHE, WORDS)),))
     near = ({"cache": 2, "words": 3}, {"cache": 5, "words": 7})
     bounds, together = (dict.fromkeys(("cache", "words"), range(1, size)) for size in (40, 20))
-    found = FoundModel(dims, near, OpenOutline(()), ImportedConstants(0, {}), near[0], bounds, together)
+    found = FoundModel(dims, near, OpenOutline(()), ImportedConstants(0, {}), near[0], near[0], bounds, together)
     weight = OpenWeight((count,), np.arange(30), TableWindow((start,), (0,)))
     assert within_tables(found, [weight]).bounds == (bounds if is_asked else together)

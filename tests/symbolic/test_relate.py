@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import tvm
 
 import fusion
 from fusion.errors import FusionError
@@ -50,6 +52,20 @@ def test_a_cache_grows_in_one_form(total: str, by_table: bool, first: int, tmp_p
     module.save(tmp_path / "decoder.fusion")
     loaded = fusion.load(tmp_path / "decoder.fusion")
     check(loaded, model, (2, 11, 2))
+
+
+@pytest.mark.parametrize(("total", "most"), [("past + length", 14), ("total", 21)])
+def test_a_decoder_is_imported_at_few_sizes(total: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = SizedImports._read, list[Mapping[str, Sequence[int]]]()
+
+    def count(importer: SizedImports, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
+        asked.append(shapes)
+        return read(importer, shapes)
+
+    monkeypatch.setattr(SizedImports, "_read", count)
+    model = decoder(total)
+    check(fusion.compile(model.proto, wait=True, cache=False, threads=1), model, (2, 5, 3))
+    assert 0 < len(asked) <= most
 
 
 @pytest.mark.parametrize("places", [40, 100, 1024])

@@ -34,7 +34,7 @@ def _mask(sizes: Sizes) -> np.ndarray:
 
 def _settled(constants: Constants, rivals: Sequence[OpenWeight] = (), beside: Sizes = NEAR[0]) -> OpenWeight:
     dims = OpenDims(("x",), (("b", "l"),))
-    return settle(rivals or _rivals(), [Imports(constants, dims, near=NEAR, beside=beside, bounds=BOUNDS)])
+    return settle(rivals or _rivals(), [Imports(constants, dims, NEAR, beside=beside, lowest=beside, bounds=BOUNDS)])
 
 
 def _asked(missing: Sequence[Mapping[str, int]] = (), beside: Sizes = NEAR[0]) -> list[Mapping[str, int]]:
