@@ -25,7 +25,9 @@ def resolve_target(fields: Mapping[str, object]) -> tvm.target.Target:
         known["mcpu"] = host_cpu()
         given = known.get("mattr")
         here = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
-        known["mattr"] = [*hidden_features(host_cpu(), here), *(given if isinstance(given, Sequence) else ())]
+        # An empty list makes another target than none, whose records servers alike write.
+        if features := [*hidden_features(host_cpu(), here), *(given if isinstance(given, Sequence) else ())]:
+            known["mattr"] = features
     _check_names(str(known.get("mtriple") or ""), str(known.get("mcpu") or ""))
     try:
         return tvm.target.Target({key: value for key, value in known.items() if key not in ("tag", "keys")})

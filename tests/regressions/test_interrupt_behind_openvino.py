@@ -20,6 +20,8 @@ from backends.openvino.library import LIBRARY
 
 x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in ("input0", "y"))
 graph = helper.make_graph([helper.make_node("Relu", ["input0"], ["y"])], "relu", [x], [y])
+# A shell ignores interrupts of what it runs in the background, and Python leaves that as it is.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
 held = [LIBRARY.open(data, 1)]
 {drop}
