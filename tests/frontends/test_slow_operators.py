@@ -90,8 +90,8 @@ BEHIND: dict[str, Callable[[frozenset[str]], bool]] = {
     "four bits": _is_skylake_x,
 }
 """On which CPUs models are known to be behind, where they were not looked into: 1.49 times ONNX Runtime's time on a
-vCPU of Zen 3; 1.49 and 1.22 times on one of Skylake-X at 1.4 GHz, where four fifths and all of our time are calls of ONNX
-Runtime."""
+vCPU of Zen 3; 1.49 and 1.22 times on one of Skylake-X at 1.4 GHz, where four fifths and all of our time are calls of
+ONNX Runtime."""
 
 
 @pytest.mark.parametrize("name", MODELS)
