@@ -94,6 +94,7 @@ def test_bad_candidates_end_neither_the_server_nor_the_session(board: Board, tmp
 
 def test_what_servers_are_is_what_this_machine_is(board: Board, tmp_path: Path) -> None:
     """Of a server here, records are those that this machine's own compilations look for."""
+    board.await_free(2)
     tuned = board.tune(model(), tmp_path / "records")
     assert tuned.points > 3
     assert tuned.lost == []
