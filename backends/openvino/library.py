@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from backends.backend import Open
 from backends.installed_version import installed_version
+from backends.openvino.load_core import load_core
 from fusion.errors import UnsupportedOperatorError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class OpenVinoRegions:
         from openvino import properties
         from openvino.properties import hint
 
-        core = _load_core()
+        core = load_core()
         config = {
             hint.performance_mode: hint.PerformanceMode.LATENCY,
             hint.inference_precision: openvino.Type.f32,
@@ -68,24 +68,6 @@ class OpenVinoRegions:
             properties.inference_num_threads: threads,
         }
         return _Requests(core.compile_model(core.read_model(data, b""), "CPU", config))
-
-
-def _load_core() -> Any:
-    """Return a Core whose CPU plugin was loaded in a thread that has ended.
-
-    The plugin (2026.4) gives the thread that loads it another stack for signals, and frees that with the last that uses
-    the plugin, in whichever thread; it puts the former stack back only where it finds its own. Where the main thread
-    was left with a stack that was gone, Ctrl-C ended the process by SIGSEGV: Python's handlers ask for that stack.
-    """
-    import openvino
-
-    def load() -> Any:
-        core = openvino.Core()
-        core.get_versions("CPU")
-        return core
-
-    with ThreadPoolExecutor(1, "fusion loads OpenVINO") as thread:
-        return thread.submit(load).result()
 
 
 class _Requests:

@@ -6,7 +6,6 @@ Settings: https://docs.openvino.ai/2026/openvino-workflow/running-inference/opti
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +13,15 @@ import openvino
 from openvino import properties
 from openvino.properties import hint
 
+from backends.openvino.load_core import load_core
 from bench.peers.engine import Arrays, Engine, Job, Runner
 
 _PRECISIONS = {"fp32": openvino.Type.f32, "bf16": openvino.Type.bf16}
 
 
-def _load_core() -> openvino.Core:
-    """Return a Core that has loaded its plugin, which leaves the calling thread with a stack for signals that is freed
-    with it: to be called in a thread that ends."""
-    core = openvino.Core()
-    core.get_versions("CPU")
-    return core
-
-
 def compile_model(job: Job, mode: hint.PerformanceMode) -> openvino.CompiledModel:
     """Return the job's model with its shapes fixed, compiled for the CPU and the hint `mode`."""
-    with ThreadPoolExecutor(1) as thread:
-        core = thread.submit(_load_core).result()
+    core = load_core()
     model = core.read_model(job.path)
     model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in job.shapes.items()})
     config = {

@@ -65,6 +65,7 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
     compute /= _speed(extents)
     compute *= extents.products * extents.groups
     begun, again = (read(extents, panel_bytes // depth, machine) for read in (first_pass, other_passes))
+    split = split_cycles(extents, machine)
     panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)
     for row_chunks, panel_chunks in product(chunk_counts(rows, threads), panel_counts):
         longest = Split(panels, panel_chunks).longest
@@ -78,8 +79,7 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
         busy = min(tasks, threads)
         made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
         passes = (rows - row_chunks) * weight_bytes / again
-        split = (rows - row_chunks) * split_cycles(extents, machine)
-        cycles = ((max(compute, passes) + split) * share + made) * -(-tasks // threads)
+        cycles = ((max(compute, passes) + (rows - row_chunks) * split) * share + made) * -(-tasks // threads)
         cycles += (outer * traffic + tasks * TASK_CYCLES) / busy
         cycles += REGION_CYCLES if tasks > 1 else 0
         block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)

@@ -152,7 +152,7 @@ def runs_of(stage: Stage, stored_bytes: int) -> ReductionRuns | None:
     large = [load for load in loads(stage.value) if prod(shape_of(load.source)) * _SMALL >= results]
     reads = {load.source: _affine(stage, load) for load in large}
     found = tuple(read for read in reads.values() if read is not None)
-    if not found or len(found) < len(large) or not any(map(_is_cut, found, [stage] * len(found))):
+    if not found or len(found) < len(large) or not any(_is_cut(read, stage) for read in found):
         return None
     if not all(_is_ordered(read, stage) and dtype_of(read.buffer) in _DTYPES for read in found):
         return None
