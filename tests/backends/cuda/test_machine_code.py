@@ -44,6 +44,7 @@ def norm(b: relax.BlockBuilder, x: relax.Expr, *parts: relax.Expr) -> relax.Expr
     [
         ("product", layer, [(512, 512), (512, 512), (512,)], "float16", "sm_80"),
         ("product", layer, [(512, 512), (512, 512), (512,)], "float32", "sm_90"),
+        ("product", layer, [(40, 120), (120, 6625), (6625,)], "float32", "sm_90"),  # ppocr_rec: see `_MANY_REGISTERS`
         ("product", convolution, [(1, 29, 29, 64), (96, 64, 3, 3)], "float32", "sm_80"),
         ("attention", attention(), [(16, 512, 64)] * 3, "float16", "sm_80"),
         ("attention", attention(), [(16, 512, 64)] * 3, "bfloat16", "sm_90"),

@@ -14,7 +14,7 @@ from tvm.sym import Analyzer
 
 from backends.cuda.devices import A100, DEVICES, H100, CudaDevice
 from backends.cuda.kernels.matmul.choose import choose, estimate, points
-from backends.cuda.kernels.matmul.plan import Plan, cores_of
+from backends.cuda.kernels.matmul.plan import Plan, TileShape, cores_of
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
 from backends.cuda.kernels.matmul.step_shares import StepShares
 from fusion.declined import Declined
@@ -50,6 +50,24 @@ def test_large_products_have_large_tiles_and_small_ones_many_blocks() -> None:
     large, small = chosen(product_of(4096, 4096, 4096)).point, chosen(product_of(128, 768, 768)).point
     assert large.rows * large.columns >= 128 * 128
     assert small.rows * small.columns < 64 * 64
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile", "blocks"),
+    [
+        ("float32", (64, 64, 16, 32, 32, 3), 3),
+        ("float16", (128, 128, 32, 64, 32, 3), 1),
+        ("float16", (64, 64, 32, 32, 32, 3), None),
+    ],
+)
+def test_ptxas_is_told_how_many_blocks_an_sm_holds_where_a_thread_takes_many_registers(
+    dtype: str, tile: tuple[int, ...], blocks: int | None
+) -> None:
+    product = product_of(1024, 1024, 1024, dtype)
+    plan = Plan(product, cores_of(product), TileShape(*tile))
+    assert plan.blocks_of_sm == blocks
+    shared = replace(plan, point=replace(plan.point, stream_blocks=27))
+    assert shared.blocks_of_sm
 
 
 def test_a_deep_product_of_few_tiles_is_split() -> None:

@@ -97,6 +97,19 @@ def test_each_tile_of_a_product_has_the_registers_that_the_estimate_says(
         assert 0.55 < used.registers / plan.registers < 1.5
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("tile", FLOAT_UNITS.tiles, ids=str)
+def test_no_tile_spills_where_rows_of_weights_are_copied_one_by_one(
+    tile: tuple[int, int, int, int], arch: str, tmp_path: Path
+) -> None:
+    x, y, bias = np.zeros((40, 120), np.float32), np.zeros((120, 6625), np.float32), np.zeros(6625, np.float32)
+    rows, columns, warp_rows, warp_columns = tile
+    func = prim_func(lambda b, x, y, bias: op.nn.relu(op.add(op.matmul(x, y), bias)), [x, y, bias])
+    for depth in (16, 32):
+        (kernel,) = emit_matmul(func, plan_of(func, TileShape(rows, columns, depth, warp_rows, warp_columns, stages=3)))
+        assert resources_of(generate_kernel(kernel, "product", arch), arch, tmp_path).spilled_bytes == 0
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(("dtype", "tile"), [("float16", tile) for tile in TENSOR_CORES.tiles[:4]] + [
     ("float32", tile) for tile in FLOAT_UNITS.tiles[:4]

@@ -14,10 +14,11 @@ from backends.cuda.kernels.matmul.sums import SumsTile
 from backends.cuda.kernels.matmul.tile import Tile
 from backends.tensorir.stages import shape_of
 
-_MANY_SUMS = 64
-"""Of a thread, from which on ptxas is told how many blocks an SM is to hold: with 64 and an epilogue it stayed at 168
-registers and spilled 8 bytes (12.9.86). With fewer it finds a number itself, and with bounds two tiles of float16
-spill."""
+_MANY_REGISTERS = 128
+"""Of a thread by the estimate, from which on ptxas is told how many blocks an SM is to hold. Where it is not, it stops
+at a number that lets one block more be there, and spills what is above it, though it has registers left: tiles of 64 x
+64 of float32 need 117, and had 96 and 24 bytes spilled for a fifth block (12.9.86 and 13.0.88, sm_90). What takes fewer
+met no such number in any tile, and told takes a quarter more in the median (120 kernels)."""
 _SHARED_BYTES = min(device.shared_bytes for device in DEVICES.values())
 """Of an SM of any device of the table: the loops of one architecture run on later ones."""
 _OTHER_REGISTERS = 32
@@ -103,15 +104,10 @@ class Plan:
         """Blocks at a time that ptxas is to leave registers for: as many as an SM has registers for, with a quarter to
         spare for what the estimate does not know, and shared memory: stream-K of small tiles spilled where more were
         asked for. None where it is not to be told."""
-        if not self.point.stream_blocks and self.sums_of_lane < _MANY_SUMS:
+        if not self.point.stream_blocks and self.registers < _MANY_REGISTERS:
             return None
         by_registers = REGISTERS // (self.registers * 5 // 4 * self.point.threads)
         return max(1, min(by_registers, _SHARED_BYTES // (self.shared_bytes + RESERVED_SHARED)))
-
-    @property
-    def sums_of_lane(self) -> int:
-        """Sums that a thread adds up."""
-        return self.point.warp_rows * self.point.warp_columns // WARP
 
     @property
     def tiles(self) -> tuple[int, int, int]:
