@@ -40,7 +40,7 @@ class SessionSubgraph:
     """A subgraph that can be run; see `register`. Results that have one of `dtypes` are cast to it."""
 
     session: ort.InferenceSession
-    inputs: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
     outputs: tuple[str, ...]
     tensors_only: bool
     arrays_only: bool
@@ -54,7 +54,7 @@ class SessionSubgraph:
         """
         if self.arrays_only:
             return [tvm_ffi.from_dlpack(array) for array in _run_arrays(self, list(map(np.from_dlpack, tensors)))]
-        feeds = {name: from_tensor(tensor) for (name, _), tensor in zip(self.inputs, tensors, strict=True)}
+        feeds = {name: from_tensor(tensor) for name, tensor in zip(self.names, tensors, strict=True)}
         return [to_tensor(value) for value in _run(self, feeds)]
 
 
@@ -76,12 +76,10 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> SessionSubgraph:
             dtypes = lacking_dtypes([value.type for value in session.get_outputs()])
             if any(dtypes) and not _takes_values(session):
                 session = open_session(cast_outputs(onnx_bytes, dtypes), threads)
-            inputs = tuple((value.name, value.type) for value in session.get_inputs())
-            outputs = tuple(value.name for value in session.get_outputs())
             known = SessionSubgraph(
                 session=session,
-                inputs=inputs,
-                outputs=outputs,
+                names=tuple(value.name for value in session.get_inputs()),
+                outputs=tuple(value.name for value in session.get_outputs()),
                 tensors_only=_takes_values(session),
                 arrays_only=_ARRAYS.issuperset(_kinds(session)),
                 dtypes=dtypes,
@@ -171,15 +169,14 @@ def run(subgraph: SessionSubgraph, values: Sequence[Any]) -> list[Any]:
     Raises:
         ExecutionError: ONNX Runtime fails while it runs.
     """
-    names = [name for name, _ in subgraph.inputs]
     if subgraph.arrays_only:
         return _run_arrays(subgraph, [np.asarray(value) for value in values])
     if subgraph.tensors_only:
-        feeds = {name: to_value(np.asarray(value)) for name, value in zip(names, values, strict=True)}
+        feeds = {name: to_value(np.asarray(value)) for name, value in zip(subgraph.names, values, strict=True)}
         return [to_array(value) for value in _run(subgraph, feeds)]
     try:
         # Strings, sequences and optionals; bfloat16 and smaller types it takes as its own values, and does not give.
-        feeds = {name: _as_taken(value) for name, value in zip(names, values, strict=True)}
+        feeds = {name: _as_taken(value) for name, value in zip(subgraph.names, values, strict=True)}
         results = subgraph.session.run(subgraph.outputs, feeds)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise run_error(error) from error
@@ -195,7 +192,7 @@ def _as_taken(value: Any) -> Any:
 
 
 def _run_arrays(subgraph: SessionSubgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    feeds = {name: array for (name, _), array in zip(subgraph.inputs, arrays, strict=True)}
+    feeds = dict(zip(subgraph.names, arrays, strict=True))
     try:
         return [np.asarray(result) for result in subgraph.session.run(subgraph.outputs, feeds)]
     except Exception as error:  # ONNX Runtime's exceptions share no base class

@@ -94,16 +94,22 @@ def test_sparse_weight_of_the_branch_that_runs() -> None:
 
 
 def test_reason_why_a_branch_is_not_translated() -> None:
-    """The sequence s cannot cross into the branches of the inner If, nor out of a fallback in the outer branch."""
-    nodes = [
-        node("SequenceConstruct", ["x", "x"], ["s"]),
-        choose("d", ["t"], branch([node("ConcatFromSequence", ["s"], ["a"], axis=0)], ["a"]), op("Neg", "b")),
-    ]
-    made = model([choose("c", ["y"], branch(nodes, ["t"]), op("Neg", "e"))])
-    made.graph.input.append(helper.make_tensor_value_info("d", TensorProto.BOOL, []))
-    assert reasons(import_model(made)) == [
-        ("If", "in a branch: SequenceConstruct 's_node' makes a sequence, which no tensor of TVM holds")
-    ]
+    """A sequence does not leave a branch. It may stay in what ONNX Runtime runs of one, whose result has a shape here
+    that only the run knows."""
+    made = node("SequenceConstruct", ["x", "x"], ["s"])
+    q = helper.make_tensor_sequence_value_info("q", TensorProto.FLOAT, None)
+    ends = [choose("c", ["q"], branch([made], ["s"]), branch([made], ["s"]))]
+    outside = model([*ends, node("ConcatFromSequence", ["q"], ["y"], axis=0)])
+    outside.graph.value_info.append(q)
+    for nested in (attribute.g for attribute in outside.graph.node[0].attribute):
+        nested.output[0].type.CopyFrom(q.type)
+    reason = "in a branch: SequenceConstruct 's_node' makes a sequence, which no tensor of TVM holds"
+    assert ("If", reason) in reasons(import_model(outside))
+    concat = branch([node("ConcatFromSequence", ["s"], ["a"], axis=0)], ["a"])
+    then = branch([made, choose("d", ["t"], concat, op("Neg", "b"))], ["t"])
+    inside = model([choose("c", ["y"], then, op("Neg", "e"))])
+    inside.graph.input.append(helper.make_tensor_value_info("d", TensorProto.BOOL, []))
+    assert reasons(import_model(inside)) == [("If", "its branches return values of different or unknown shapes")]
 
 
 def test_error_in_a_branch_of_a_branch_is_told_in_one_line() -> None:

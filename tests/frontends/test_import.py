@@ -113,6 +113,14 @@ def test_neighbouring_fallback_nodes_share_a_subgraph() -> None:
     assert all(item.op == "Det" for item in import_model(chain).fallbacks)
 
 
+def test_a_subgraph_returns_what_is_read_outside_alone() -> None:
+    """What the last node of a subgraph reads of it stays there, though that is translated last."""
+    nodes = [node("Det", ["x"], ["d"]), node("Det", ["d"], ["e"]), node("Neg", ["e"], ["y"])]
+    for model in (make(nodes[:2], {"x": [2, 2, 2, 2]}, ["e"]), make(nodes, {"x": [2, 2, 2, 2]}, ["y"])):
+        (data,) = import_model(model).subgraphs.values()
+        assert [value.name for value in onnx.ModelProto.FromString(data).graph.output] == ["e"]
+
+
 def test_data_dependent_shapes_stay_in_the_fallback_and_run() -> None:
     """What follows NonZero has no static shape; the model still runs."""
     model = make(

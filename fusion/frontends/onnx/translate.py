@@ -86,11 +86,28 @@ def translate(
         why = translator.whole
     except NotATensor as error:
         imported, why = None, str(error)
+    except UnsupportedOperatorError as refusal:
+        if strict or any(map(has_checked_operand, model.graph.node)):
+            raise
+        imported = _taken_whole(weights.in_model(model), refusal)
     if imported is None:
         imported = whole_model(weights.in_model(model), why)
     if strict and imported.fallbacks:
         raise _refusal(imported.fallbacks, domains[""])
     return imported
+
+
+def _taken_whole(model: onnx.ModelProto, refusal: UnsupportedOperatorError) -> ImportedModel:
+    """Return `model` as ONNX Runtime runs it, which has refused a part of it: of that it is told shapes which it finds
+    at odds with each other, and of the whole it may infer none.
+
+    Raises:
+        UnsupportedOperatorError: It refuses the whole, too.
+    """
+    try:
+        return whole_model(model, f"ONNX Runtime refuses a part of the model: {refusal.why}")
+    except UnsupportedOperatorError:
+        raise refusal from None
 
 
 def _budget(model: onnx.ModelProto) -> Budget:
@@ -214,6 +231,7 @@ class _Translator:
             raise
         except Exception as error:  # a defect, or what a library raises: no node ends the import
             self._defer(node, opset, report(f"importing {node.op_type} {name_of(node)!r} failed", error))
+        self._current = NodeProto()
 
     def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
         check_node(Node(node, opset, (), self._scope, self._builder))
