@@ -50,7 +50,7 @@ from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
 from fusion.passes.take_subgraphs import Taken, TakeSubgraphs
-from fusion.passes.widen_conv1d import WidenConv1d
+from fusion.passes.widen_convolutions import WidenConvolutions
 from fusion.passes.widen_half import WidenHalf
 from fusion.report.estimate import estimate_kernels
 from fusion.report.read_graph import MAIN
@@ -116,7 +116,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         FoldConstants(makers=not ctx.opens_sizes),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
         *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
-        WidenConv1d(),
+        WidenConvolutions(),
         SplitConv3d(),
         SplitConv3dTranspose(),
         relax.transform.DecomposeOpsForInference(),

@@ -26,7 +26,7 @@ class LowerEinsum:
     name: str = "lower_einsum"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        return rebuild_main(mod, _lower, only="einsum")
+        return rebuild_main(mod, _lower, only=("einsum",))
 
 
 def _lower(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:

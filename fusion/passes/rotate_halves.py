@@ -27,7 +27,7 @@ class RotateHalves:
     name: str = "rotate_halves"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        return rebuild_main(mod, _turn, only="concat")
+        return rebuild_main(mod, _turn, only=("concat",))
 
 
 @dataclass(frozen=True)

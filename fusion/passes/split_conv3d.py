@@ -25,7 +25,7 @@ class SplitConv3d:
     name: str = "split_conv3d"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        return rebuild_main(mod, _split, only="nn.conv3d")
+        return rebuild_main(mod, _split, only=("nn.conv3d",))
 
 
 def _split(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:

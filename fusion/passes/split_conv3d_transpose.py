@@ -33,7 +33,7 @@ class SplitConv3dTranspose:
     name: str = "split_conv3d_transpose"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        return rebuild_main(mod, _split, only=_OPERATOR)
+        return rebuild_main(mod, _split, only=(_OPERATOR,))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fusion.passes.lift_weights import lift_weights
 from fusion.passes.rebuild import constant
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
-from fusion.passes.widen_conv1d import WidenConv1d
+from fusion.passes.widen_convolutions import WidenConvolutions
 from fusion.passes.widen_half import WidenHalf
 from tests.passes.modules import apply, calls, evaluate, module, names, normal, unchanged, weight
 
@@ -132,7 +132,7 @@ def test_what_is_one_value_stays() -> None:
     unchanged(FoldConstants(), lambda b, x: op.add(x, b.emit(op.full((3, 4), relax.const(2.0)))), [normal(3, 4)])
 
 
-# --- WidenConv1d ---
+# --- WidenConvolutions ---
 
 
 @pytest.mark.parametrize(("groups", "dilation"), [(1, 1), (1, 3), (2, 2), (4, 1)])
@@ -140,16 +140,32 @@ def test_one_dimensional_convolutions_become_images_of_height_one(groups: int, d
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return op.nn.conv1d(x, weight(8, 4 // groups, 3), strides=2, padding=(2, 1), dilation=dilation, groups=groups)
 
-    assert names(apply(WidenConv1d(), build, [normal(2, 4, 19)])) == ["expand_dims", "nn.conv2d", "squeeze"]
+    assert names(apply(WidenConvolutions(), build, [normal(2, 4, 19)])) == ["expand_dims", "nn.conv2d", "squeeze"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "dilation", "behind", "padding"),
+    [(1, 1, 0, (0, 0)), (1, 3, 1, (2, 1)), (2, 2, 0, (1, 1)), (4, 1, 1, (2, 1))],
+)
+def test_one_dimensional_transposed_convolutions_too(
+    groups: int, dilation: int, behind: int, padding: tuple[int, int]
+) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv1d_transpose(
+            x, weight(4, 8 // groups, 4), 2, padding, output_padding=behind, dilation=dilation, groups=groups
+        )
+
+    after = apply(WidenConvolutions(), build, [normal(2, 4, 19)])
+    assert names(after) == ["expand_dims", "nn.conv2d_transpose", "squeeze"]
 
 
 def test_variable_weights_are_widened_too() -> None:
-    after = apply(WidenConv1d(), lambda b, x, w: op.nn.conv1d(x, w), [normal(2, 4, 19), normal(8, 4, 3)])
+    after = apply(WidenConvolutions(), lambda b, x, w: op.nn.conv1d(x, w), [normal(2, 4, 19), normal(8, 4, 3)])
     assert names(after).count("nn.conv2d") == 1
 
 
 def test_other_layouts_stay() -> None:
-    unchanged(WidenConv1d(), lambda b, x: op.nn.conv1d(x, weight(8, 4, 3), data_layout="NWC"), [normal(2, 19, 4)])
+    unchanged(WidenConvolutions(), lambda b, x: op.nn.conv1d(x, weight(8, 4, 3), data_layout="NWC"), [normal(2, 19, 4)])
 
 
 # --- WidenHalf ---

@@ -35,7 +35,7 @@ from fusion.passes.guard_operands import GuardOperands
 from fusion.passes.layout import AssignLayouts
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
-from fusion.passes.widen_conv1d import WidenConv1d
+from fusion.passes.widen_convolutions import WidenConvolutions
 from fusion.pipeline import PipelineMode
 from fusion.rewrites import Rewrite
 from partition.form_groups import FormGroups
@@ -48,7 +48,7 @@ translate = import_module("fusion.frontends.onnx.translate")  # the package has 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(8, 8)).astype("float32")
 X = RNG.normal(size=(4, 8)).astype("float32")
-PASSES = (AssignLayouts, FoldConstants, FormGroups, PlaceConcats, Rewrite, SplitConv3d, RotateHalves, WidenConv1d)
+PASSES = (AssignLayouts, FoldConstants, FormGroups, PlaceConcats, Rewrite, SplitConv3d, RotateHalves, WidenConvolutions)
 NEEDED = (GuardOperands, LegalizeCalls, LowerAnchors, ScheduleKernels)
 
 

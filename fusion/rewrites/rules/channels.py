@@ -12,9 +12,12 @@ from fusion.rewrites.graph import Value
 
 Array = npt.NDArray[Any]
 OUTPUT = {
-    "nn.conv1d": (1, 0), "nn.conv2d": (1, 0), "nn.conv3d": (1, 0), "nn.conv2d_transpose": (1, 1), "matmul": (-1, 1)
+    "nn.conv1d": (1, 0), "nn.conv2d": (1, 0), "nn.conv3d": (1, 0), "matmul": (-1, 1),
+    "nn.conv1d_transpose": (1, 1), "nn.conv2d_transpose": (1, 1),
 }  # fmt: skip
 """Operator -> (axis of output channels in its result, the same in its weights)."""
+_INPUT_FIRST = {"nn.conv1d_transpose": "IOW", "nn.conv2d_transpose": "IOHW"}
+"""Transposed convolution -> the layout of its weights."""
 INPUT = {"nn.conv1d": (1, 1), "nn.conv2d": (1, 1), "nn.conv3d": (1, 1), "matmul": (-1, 0)}
 """Operator -> (axis of input channels in its operand, the same in its weights)."""
 
@@ -28,8 +31,8 @@ def has_constant_weights(value: Value) -> bool:
         return len(weight.shape) == 2 and len(value.data.shape) > 1
     if not str(value.attrs.data_layout).startswith("NC"):
         return False
-    if value.op == "nn.conv2d_transpose":
-        return str(value.attrs.kernel_layout) == "IOHW" and int(value.attrs.groups) == 1
+    if value.op in _INPUT_FIRST:
+        return str(value.attrs.kernel_layout) == _INPUT_FIRST[value.op] and int(value.attrs.groups) == 1
     return str(value.attrs.kernel_layout).startswith("OI")
 
 
