@@ -13,15 +13,20 @@ _ONE_AXIS_OPSET = 13
 
 
 class BatchNormalization(OpRun):  # type: ignore[misc]
-    """Inference form only. The evaluator's own takes the statistics of the batch for opsets 9 to 13."""
+    """With the moments given, or in training mode with those of `x` [N, C, ...], as weights are standardised. The
+    evaluator's own always takes those of `x` for opsets 9 to 13."""
 
     def _run(
         self, x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, var: np.ndarray, **options: Any
-    ) -> tuple[np.ndarray]:
+    ) -> tuple[np.ndarray, ...]:
+        moments: tuple[np.ndarray, ...] = ()
         if options.get("training_mode"):
-            raise NotImplementedError("BatchNormalization in training mode")
+            axes, kept = (0, *range(2, x.ndim)), options["momentum"]
+            found = x.mean(axes), x.var(axes)
+            moments = tuple(old * kept + new * (1 - kept) for old, new in zip((mean, var), found, strict=True))
+            mean, var = found
         scale, bias, mean, var = (value.reshape(1, -1, *(1,) * (x.ndim - 2)) for value in (scale, bias, mean, var))
-        return ((x - mean) / np.sqrt(var + options["epsilon"]) * scale + bias,)
+        return ((x - mean) / np.sqrt(var + options["epsilon"]) * scale + bias, *moments)
 
 
 class Softmax(OpRun):  # type: ignore[misc]

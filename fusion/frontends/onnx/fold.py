@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from fusion.frontends.onnx.fold_cost import cost_of
 from fusion.frontends.onnx.fold_exceptions import computed_otherwise
+from fusion.frontends.onnx.fold_operators import OPERATORS
 from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import HALVES, dtype_name, is_tensor, known_dims
 from fusion.tensors import numpy_dtype
@@ -133,7 +134,8 @@ def _evaluator(data: bytes, kinds: tuple[int, ...], opset: int) -> ReferenceEval
     wanted = [name for name in node.output if name]
     undefined = [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in wanted]
     graph = onnx.helper.make_graph([node], "fold", inputs, undefined)
-    return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)]))
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    return ReferenceEvaluator(model, new_ops=list(OPERATORS))
 
 
 _ROUNDS_INSIDE = frozenset(

@@ -28,8 +28,9 @@ _NANOSECONDS_FOR_ALL = 20 * 10**9
 _GROWTH = 16 << 20
 """Bytes by which a result may outgrow what it is made of: beyond it, a weight would be larger than the code that makes
 it."""
-# Measured on one core, rounded up: NumPy's loops over an element, and the reference implementation's own in Python.
-_FAST, _SLOW = 5, 5000
+# Measured on one core, rounded up: NumPy's loops over an element, those at places that indices say, and the reference
+# implementation's own in Python.
+_FAST, _INDEXED, _SLOW = 5, 100, 5000
 _NODE = 200_000
 """Nanoseconds to set up the reference implementation."""
 _BLAS, _LOOPS = 0.1, 12.0
@@ -216,9 +217,11 @@ _COSTS: dict[str, tuple[Count, int]] = {
     **_rows(_FAST, _counted, "Range"),
     **_rows(_FAST, _one_hot, "OneHot"),
     **_rows(_FAST, _taken, "Gather"),
-    **_rows(_SLOW, _first, "Erf Gelu ScatterElements ScatterND"),
+    **_rows(_FAST * 4, _first, "BatchNormalization InstanceNormalization LayerNormalization"),
+    **_rows(_INDEXED, _first, "ScatterElements ScatterND"),
+    **_rows(_INDEXED, _second, "GatherElements"),
+    **_rows(_SLOW, _first, "Erf Gelu"),
     **_rows(_SLOW, _twice, "TopK Unique"),
-    **_rows(_SLOW, _second, "GatherElements"),
     **_rows(_SLOW, _taken_by_rows, "GatherND"),
     **_rows(_FAST, _product, "MatMul MatMulInteger Gemm"),
 }  # fmt: skip

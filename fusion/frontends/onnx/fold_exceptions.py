@@ -43,6 +43,21 @@ def _in_float32(node: NodeProto, opset: int, arrays: Arrays) -> bool:
     return arrays[0].dtype != np.float32
 
 
+def _not_float32(node: NodeProto, opset: int, arrays: Arrays) -> bool:
+    """Of other types runs keep means and deviations in float32; of nothing there are none."""
+    return not arrays[0].size or any(array.dtype != np.float32 for array in arrays)
+
+
+_TRAINING_IS_SAID = 14
+"""Since this set an attribute, 0 or 1, says whether BatchNormalization takes the moments of its input; before, the
+reference always does, and for other numbers, too."""
+
+
+def _normalised_otherwise(node: NodeProto, opset: int, arrays: Arrays) -> bool:
+    modes = [attribute.i for attribute in node.attribute if attribute.name == "training_mode"]
+    return opset < _TRAINING_IS_SAID or any(mode not in (0, 1) for mode in modes) or _not_float32(node, opset, arrays)
+
+
 def _over_several_axes(node: NodeProto, opset: int, arrays: Arrays) -> bool:
     return opset < _ALONG_ONE_AXIS
 
@@ -56,13 +71,6 @@ def _starts_before_the_first(node: NodeProto, opset: int, arrays: Arrays) -> boo
     axes = given[3].reshape(-1) if 3 in given else range(len(starts))
     extents = [arrays[0].shape[axis] for axis in axes]
     return bool(((steps < 0) & (starts < np.negative(extents))).any())
-
-
-def _index_outside(node: NodeProto, opset: int, arrays: Arrays) -> bool:
-    """The reference takes it modulo the axis, every run is an error."""
-    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-    size = arrays[0].shape[axis]
-    return bool(((arrays[1] < -size) | (arrays[1] >= size)).any())
 
 
 def _has_nan(node: NodeProto, opset: int, arrays: Arrays) -> bool:
@@ -128,10 +136,12 @@ _OTHERWISE: Mapping[str, Otherwise] = {
     **dict.fromkeys(("ReduceProd", "ReduceSum", "ReduceSumSquare"), _has_no_elements),
     "ArgMax": _has_nan,
     "ArgMin": _has_nan,
+    "BatchNormalization": _normalised_otherwise,
     "Cast": _to_few_bits,
     "Div": _divides_by_zero,
     "DynamicQuantizeLinear": _quotient_overflows,
-    "GatherElements": _index_outside,
+    "InstanceNormalization": _not_float32,
+    "LayerNormalization": _not_float32,
     "LogSoftmax": _logarithm_of_zero,
     "Mod": _divides_by_zero,
     "NonZero": _is_scalar,
