@@ -109,13 +109,19 @@ class _Compile:
     def __call__(
         self, imported: ImportedModel, ctx: Context, mode: PipelineMode = PipelineMode.WHOLE
     ) -> Specialization:
-        measured = ctx.effort != FAST or ctx.database is not None
-        if not measured or not ctx.graph_libraries or ctx.libraries_only or imported.mod is None:
+        if ctx.effort == FAST and ctx.database is None:
             return self._form(imported, ctx, mode)
-        # Here, not above: only what measures, or looks for what was measured, needs it.
-        from fusion.placing.choose import ChoosePlaces
 
-        return ChoosePlaces(imported, ctx, lambda model, placed: self._form(model, placed, mode))()
+        def make(model: ImportedModel, how: Context) -> Specialization:
+            return self._form(model, how, mode)
+
+        # Here, not above: only what measures, or looks for what was measured, needs these.
+        from fusion.placing.choose import ChoosePlaces
+        from fusion.placing.place_subgraphs import PlaceSubgraphs
+
+        placed = PlaceSubgraphs(imported, ctx, make)()
+        chooses = ctx.graph_libraries and not ctx.libraries_only and placed.imported.mod is not None
+        return placed.told_by(ChoosePlaces(placed.imported, ctx, make)() if chooses else make(placed.imported, ctx))
 
     def _form(self, imported: ImportedModel, ctx: Context, mode: PipelineMode) -> Specialization:
         if imported.mod is None:

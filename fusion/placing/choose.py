@@ -32,7 +32,7 @@ from fusion.placing.kernel_costs import kernel_costs
 from fusion.placing.opens_apart import opens_apart
 from fusion.placing.part_times import kernel_records, times_of_kernels, times_of_regions
 from fusion.placing.records import REGIONS, placement_at, placement_record, point_of
-from fusion.placing.region_costs import Make, MeasuredCosts
+from fusion.placing.region_costs import TOLERANCES, Make, MeasuredCosts
 from fusion.placing.search import SearchedLibrary, search_placement
 from fusion.stages import stage
 from fusion.temporary_folder import temporary_folder
@@ -53,9 +53,6 @@ _PLACING_SECONDS = 90.0
 _KNOWN_SECONDS = 15.0
 """For kernels that are still to be measured, where the placement is known: with records a compilation is to take less
 than 30 s, of which BERT-base takes 7 for other things."""
-_TOLERANCES = {"fp32": 1e-3, "bf16": 3e-2, "tf32": 3e-3}
-"""By how much results of libraries may differ from ours, by precision: sums of float32 in other orders differ by less,
-and libraries do not round to bfloat16 where our kernels do."""
 _COMMAND = "from fusion.placing.worker import main; main()"
 _ALL_CPU, _MIXED = "", "regions chosen one by one"
 """Names of placements beside those of libraries, which have all regions that these take."""
@@ -314,7 +311,7 @@ class ChoosePlaces:
 
     @property
     def _tolerance(self) -> float:
-        return _TOLERANCES[self.ctx.precision]
+        return TOLERANCES[self.ctx.precision]
 
     def _saved(self, name: str, path: Path) -> str:
         form = self._trial(name)

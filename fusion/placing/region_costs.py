@@ -38,6 +38,9 @@ from tuning.task import PLACEMENT, TuningTask
 MOST_STRUCTURES = 12
 """Regions of a model that are measured on a library; equal ones count once."""
 _REGION_SECONDS, _WHOLE_SECONDS = 1.0, 1.0
+TOLERANCES = {"fp32": 1e-3, "bf16": 3e-2, "tf32": 3e-3}
+"""By how much results of libraries may differ from ours, by precision: sums of float32 in other orders differ by less,
+and libraries do not round to bfloat16 where our kernels do."""
 
 Make = Callable[[ImportedModel, Context], Specialization]
 """Compiles a model in one way."""

@@ -89,7 +89,11 @@ def placement_of(form: Specialization, generator: str) -> ModelPlacement:
     """
     if form.code is None and not form.graph().calls:
         nodes = form.fallbacks
-        whole = PlacedPart(FALLBACK, "", tuple(node.op for node in nodes), tuple(node.node for node in nodes))
+        times = next((form.times.parts[key] for key in form.subgraphs if key in form.times.parts), PartTimes())
+        whole = PlacedPart(
+            FALLBACK, "", tuple(node.op for node in nodes), tuple(node.node for node in nodes),
+            seconds=times.seconds, runner_up=times.runner_up or None, runner_up_seconds=times.runner_up_seconds,
+        )  # fmt: skip
         return ModelPlacement((whole,))
     return placement_in(form.graph(), form.times, generator)
 

@@ -163,7 +163,7 @@ def test_open_sizes() -> None:
             _compare(module, session, batch)
 
 
-def _with_branches() -> onnx.ModelProto:
+def branching() -> onnx.ModelProto:
     """Return a matmul in float32, and one in float64 in both branches of an If."""
     branches = []
     for name in ("Relu", "Sigmoid"):
@@ -180,7 +180,7 @@ def _with_branches() -> onnx.ModelProto:
 
 
 def test_branches() -> None:
-    model = _with_branches()
+    model = branching()
     module = fusion.compile(model, threads=1)
     (form,) = module.specializations
     assert sorted(node.op for node in form.fallbacks if node.op != "Cast")[:2] == ["MatMul", "MatMul"]
