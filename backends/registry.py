@@ -31,12 +31,14 @@ _LIBRARIES = {
     "onednn": "backends.onednn.library",
     "openvino": "backends.openvino.library",
     FALLBACK: "backends.onnxruntime.library",
-    "cublaslt": "backends.cuda.cublaslt.library",
+    "cublaslt": "backends.cuda.libraries.cublaslt.library",
+    "cudnn": "backends.cuda.libraries.cudnn.library",
 }
 """Modules whose `LIBRARY` runs parts of a graph by the packages of this name, or kernels of a device."""
 _PACKAGES = {
     "onednn": ("onednn-cpu-iomp", "intel-openmp", "intel-cmplr-lib-rt"),
     "cublaslt": ("nvidia-cublas-cu12",),
+    "cudnn": ("nvidia-cudnn-cu12",),
 }
 """Which those are, where the name is another."""
 _RUNTIMES = {"cuda": "backends.cuda.runtime.runtime"}

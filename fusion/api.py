@@ -124,9 +124,9 @@ def compile(
             `strict`. Libraries that other packages register are used where they are named, in this order. "openvino",
             and "onnxruntime" too, run whole regions where they are named before "cpu"; with "balanced" only where the
             whole model is then faster, measured, wherever "openvino" is named. "cublaslt" runs products of CUDA
-            targets where it is named before "cpu". Without "cpu" libraries run all of the model, each what those
-            before it leave, with each effort, and what all leave over is an error. What is not installed is left out,
-            and `explain` says so.
+            targets, and "cudnn" convolutions, where they are named before "cpu". Without "cpu" libraries run all of
+            the model, each what those before it leave, with each effort, and what all leave over is an error. What is
+            not installed is left out, and `explain` says so.
         strict: Refuse a model of which a part needs the fallback backend, or which a defect keeps from its first form.
         precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a
             CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU;

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tvm import tirx
 
-from backends.cuda.cublaslt.template import TEMPLATE as CUBLASLT
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels import attention, checks, matmul, pointwise, reductions, rows, transposes
 from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
+from backends.cuda.libraries.cublaslt.template import TEMPLATE as CUBLASLT
+from backends.cuda.libraries.cudnn.template import TEMPLATE as CUDNN
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
 from fusion.declined import Declined
@@ -22,8 +23,9 @@ TEMPLATES: tuple[CudaTemplate, ...] = (
     checks.TEMPLATE,
 )  # fmt: skip
 """In the order in which they are asked."""
-LIBRARIES: tuple[CudaTemplate, ...] = (CUBLASLT,)
-"""Those that give kernels to libraries where they are named, and estimated to be no slower than loops."""
+LIBRARIES: tuple[CudaTemplate, ...] = (CUBLASLT, CUDNN)
+"""Those that give kernels to libraries where they are named, and estimated to be no slower than loops. Of several that
+take a kernel it is the one that is named first: their estimates are the same."""
 
 
 def schedule(
@@ -45,7 +47,7 @@ def schedule(
         return Scheduled(func, UNSCHEDULED, "", str(reason), is_last_resort=True)
     ctx = ScheduleContext(device, tfloat32, libraries)
     own = _first(TEMPLATES, func, ctx)
-    named = tuple(template for template in LIBRARIES if template.name in libraries)
+    named = tuple(template for name in libraries for template in LIBRARIES if template.name == name)
     given = _first(named, func, ctx)
     if given.template == UNSCHEDULED:
         return own

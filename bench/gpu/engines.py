@@ -1,4 +1,4 @@
-"""The engines of a device: fusion's own kernels, fusion with cuBLASLt, and torch's, at their best public settings."""
+"""The engines of a device: fusion's own kernels, also with cuBLASLt and cuDNN, and torch's, at their best settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import fusion
 from bench.gpu.subjects import Made, Subject
 
-OURS, OURS_CUBLASLT, EAGER, MAX_AUTOTUNE = "fusion", "fusion-cublaslt", "torch-eager", "torch-max-autotune"
+OURS, OURS_LIBRARIES, EAGER, MAX_AUTOTUNE = "fusion", "fusion-libraries", "torch-eager", "torch-max-autotune"
 _WARM_CALLS = 3
 Tensors = Sequence[Any]
 Call = Callable[[], Tensors]
@@ -92,6 +92,6 @@ def listed(outputs: Any) -> Tensors:
 
 
 ENGINES: dict[str, DeviceEngine] = {
-    OURS: _ours(None), OURS_CUBLASLT: _ours(("cublaslt", "cpu")), EAGER: _eager, MAX_AUTOTUNE: _max_autotune,
+    OURS: _ours(None), OURS_LIBRARIES: _ours(("cublaslt", "cudnn", "cpu")), EAGER: _eager, MAX_AUTOTUNE: _max_autotune,
 }  # fmt: skip
 """By name."""

@@ -24,8 +24,8 @@ from backends.cuda.codegen.count_traffic import count_traffic
 from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import assemble
-from backends.cuda.cublaslt.product import DeviceProductCall, read_call
-from backends.cuda.cublaslt.template import call_of
+from backends.cuda.libraries.call import LibraryCall, read_call
+from backends.cuda.libraries.mark import call_of
 from backends.cuda.traffic import LaunchTraffic
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.abandon import checkpoint
@@ -68,7 +68,7 @@ class DeviceKernels:
     parameters: int
     workspaces: tuple[int, ...]
     launches: tuple[Launch, ...]
-    call: DeviceProductCall | None = None
+    call: LibraryCall | None = None
 
 
 def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels:
@@ -104,7 +104,7 @@ def write_code(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> 
                 data |= {f"{arch}.cubin": code.cubin for arch, code in made.items()}
                 for suffix, member in data.items():
                     members.writestr(zipfile.ZipInfo(f"{launch.name}.{suffix}", _TIME), member)
-        described = {name: asdict(each) for name, each in kernels.items()}
+        described = {name: _described(each) for name, each in kernels.items()}
         for each in _launches(described):
             del each["kernel"]["source"]
         held = json.dumps({"archs": archs, "kernels": described}, indent=1)
@@ -119,6 +119,10 @@ def read_code(data: bytes) -> dict[str, DeviceKernels]:
         for each in _launches(described):
             each["kernel"]["source"] = members.read(f"{each['name']}.cu").decode()
     return {name: _kernels_of(each) for name, each in described.items()}
+
+
+def _described(kernels: DeviceKernels) -> _Fields:
+    return asdict(kernels) | {"call": None if kernels.call is None else kernels.call.fields()}
 
 
 def _launches(described: Mapping[str, _Fields]) -> Iterator[_Fields]:

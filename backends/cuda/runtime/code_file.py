@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backends.cuda.cublaslt.product import DeviceProductCall, read_call
+from backends.cuda.libraries.call import LibraryCall, read_call
 from backends.cuda.runtime.device import FoundDevice, fitting_arch, runs_on
 from backends.cuda.traffic import LaunchTraffic
 from fusion.errors import TargetError
@@ -50,7 +50,7 @@ class CodeFunction:
     parameters: int
     workspaces: tuple[int, ...]
     launches: tuple[CodeLaunch, ...]
-    call: DeviceProductCall | None
+    call: LibraryCall | None
 
 
 class CodeFile:
@@ -114,7 +114,7 @@ def _function(fields: Mapping[str, Any]) -> CodeFunction:
     )
     known = made.parameters + len(made.workspaces)
     if made.call is not None and any(not 0 <= argument < known for argument in made.call.arguments):
-        raise ValueError(f"the product {made.call.product} has other tensors than the file says")
+        raise ValueError(f"the call {made.call.work} has other tensors than the file says")
     for launch in made.launches:
         if any(not 0 <= argument < known for argument in launch.arguments) or launch.blocks < 1 or launch.threads < 1:
             raise ValueError(f"the kernel {launch.name!r} cannot be started as the file says")

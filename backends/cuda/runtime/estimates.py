@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backends.cuda.cublaslt.product import LibraryProduct
 from backends.cuda.devices import DEVICES, CudaDevice
+from backends.cuda.libraries.call import LibraryWork
 from backends.cuda.runtime.code_file import CodeFile, CodeFunction, CodeLaunch
 from backends.cuda.runtime.cubin import CubinResources, read_resources
 from backends.device_run import DeviceWork
@@ -28,7 +28,7 @@ def estimate_kernels(file: CodeFile, kernels: Mapping[str, KernelInfo]) -> dict[
 
 def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: CudaDevice) -> DeviceWork:
     if function.call is not None:
-        return _estimate_call(function.call.product, info, device)
+        return _estimate_call(function.call.work, info, device)
     launches = function.launches
     traffic = [launch.traffic for launch in launches if launch.traffic is not None]
     l2_bytes = max(info.bytes, sum(each.l2_bytes for each in traffic))
@@ -53,9 +53,9 @@ def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: 
     )
 
 
-def _estimate_call(product: LibraryProduct, info: KernelInfo, device: CudaDevice) -> DeviceWork:
+def _estimate_call(work: LibraryWork, info: KernelInfo, device: CudaDevice) -> DeviceWork:
     """Return what is known of a library's call: not which kernel it chooses."""
-    seconds, bound = _roofline(info, device, product.multiplied, info.bytes, 1.0)
+    seconds, bound = _roofline(info, device, work.multiplied, info.bytes, 1.0)
     return DeviceWork(
         device.name, device.arch, launches=1, blocks=None, threads=None, registers=None, shared_bytes=None,
         local_bytes=None, occupancy=None, l2_bytes=info.bytes, thread_bytes=None, roofline_us=seconds * 1e6,

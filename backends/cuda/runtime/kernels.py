@@ -8,9 +8,9 @@ from ctypes import c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from backends.cuda.cublaslt.loaded import LoadedProduct
-from backends.cuda.cublaslt.product import DeviceProductCall
 from backends.cuda.devices import STATIC_SHARED
+from backends.cuda.libraries.call import LibraryCall
+from backends.cuda.libraries.loaded import LoadedWork, load_work
 from backends.cuda.runtime.code_file import CodeFile, CodeLaunch
 from backends.cuda.runtime.device import OpenDevice
 from backends.cuda.runtime.driver import CAPTURE_RELAXED, MAX_DYNAMIC_SHARED_BYTES, KernelNode
@@ -51,15 +51,15 @@ class LoadedLaunch:
 
 @dataclass(frozen=True)
 class LoadedCall:
-    """A product of a library, with the positions of its tensors, and of what it works in, in that table."""
+    """Work of a library, with the positions of its tensors, and of what it works in, in that table."""
 
-    product: LoadedProduct
+    work: LoadedWork
     tensors: tuple[int, ...]
     workspace: int
 
     def start(self, device: OpenDevice, table: _Table, stream: int) -> None:
         """Start it on a stream; the context is current."""
-        self.product.run([table.values[each] for each in self.tensors], table.values[self.workspace], stream)
+        self.work.run([table.values[each] for each in self.tensors], table.values[self.workspace], stream)
 
     def add_node(self, device: OpenDevice, table: _Table, graph: int, before: int) -> int:
         """Return its node in a graph, behind the node `before`: what it does on a stream, captured alone."""
@@ -99,7 +99,7 @@ class LoadedKernels:
         self._device = device
         self._modules: list[CodeModule] = []
         self._handles: dict[str, int] = {}
-        self._products: dict[str, LoadedProduct] = {}
+        self._works: dict[str, LoadedWork] = {}
         self._table: dict[tuple[DevicePlace, int], int] = {}
         self.workspace_bytes = 0
         launches = list[LoadedLaunch | LoadedCall]()
@@ -117,15 +117,15 @@ class LoadedKernels:
         if function is None or function.parameters != len(start.tensors):
             raise ValueError(f"there is no kernel {start.kernel!r} of {len(start.tensors)} tensors in its code")
         places, offset = [(place, 0) for place in start.tensors], 0
-        product = None if function.call is None else self._product(start.kernel, function.call)
-        for size in function.workspaces if product is None else (product.workspace_bytes,):
+        work = None if function.call is None else self._work(start.kernel, function.call)
+        for size in function.workspaces if work is None else (work.workspace_bytes,):
             places.append((DevicePlace(WORKSPACE, 0), offset))
             offset += aligned(size, alignment)
         self.workspace_bytes = max(self.workspace_bytes, offset)
         positions = [self._table.setdefault(place, len(self._table)) for place in places]
-        if product is not None and function.call is not None:
+        if work is not None and function.call is not None:
             *tensors, workspace = positions
-            return [LoadedCall(product, tuple(tensors[each] for each in function.call.arguments), workspace)]
+            return [LoadedCall(work, tuple(tensors[each] for each in function.call.arguments), workspace)]
         return [
             LoadedLaunch(
                 self._function(file, each), each.blocks, each.threads, each.shared_bytes,
@@ -134,10 +134,10 @@ class LoadedKernels:
             for each in function.launches
         ]  # fmt: skip
 
-    def _product(self, kernel: str, call: DeviceProductCall) -> LoadedProduct:
-        if kernel not in self._products:
-            self._products[kernel] = LoadedProduct(self._device, call.product)
-        return self._products[kernel]
+    def _work(self, kernel: str, call: LibraryCall) -> LoadedWork:
+        if kernel not in self._works:
+            self._works[kernel] = load_work(self._device, call.work)
+        return self._works[kernel]
 
     def _function(self, file: CodeFile, launch: CodeLaunch) -> int:
         if launch.name in self._handles:

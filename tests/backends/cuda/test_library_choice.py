@@ -1,4 +1,4 @@
-"""cuBLASLt or our own kernel: what is estimated to be the faster one, and the library where both are the same."""
+"""A library or our own kernel: what is estimated to be the faster one, and the library where both are the same."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tvm import relax
 from tvm.relax import op
 
 from backends.cuda.devices import A100, H100, CudaDevice
+from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.schedule import schedule
 from backends.tensorir.result import Scheduled
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
@@ -52,3 +53,33 @@ def test_tensor_cores_without_wgmma_make_the_difference() -> None:
 def test_what_the_library_has_no_epilogue_for_is_ours() -> None:
     found = made((4096, 4096, 4096), "float16", H100, ("cublaslt",), lambda b, x, y: op.sigmoid(op.matmul(x, y)))
     assert found.template == "product"
+
+
+def convolution(
+    device: CudaDevice, libraries: tuple[str, ...], dtype: str = "float16", *, taps: int = 3, tfloat32: bool = False
+) -> Scheduled:
+    """Return the kernel of a convolution of 32 images of 28 x 28 x 256."""
+    (lower,) = LOWERINGS["relax.nn.conv2d"]
+
+    def build(b: relax.BlockBuilder, x: relax.Expr, w: relax.Expr) -> relax.Expr:
+        turned = b.emit(op.permute_dims(w, [0, 3, 1, 2]))
+        call = op.nn.conv2d(x, turned, padding=taps // 2, data_layout="NHWC", kernel_layout="OIHW")
+        return lower.apply(b, b.normalize(call))
+
+    arrays = [np.zeros((32, 28, 28, 256), dtype), np.zeros((256, taps, taps, 256), dtype)]
+    return schedule(prim_func(build, arrays), device, tfloat32=tfloat32, libraries=libraries)
+
+
+def test_convolutions_are_chosen_alike() -> None:
+    ours, library = (convolution(H100, names) for names in ((), ("cudnn",)))
+    assert (ours.template, library.template) == ("product", "cudnn")
+    assert 1 < ours.cycles / library.cycles < 1 / H100.mma_share
+    given = ("float32", True, "cudnn"), ("float32", False, "product"), ("bfloat16", False, "cudnn")
+    for dtype, tfloat32, taken in given:
+        assert convolution(A100, ("cudnn",), dtype, tfloat32=tfloat32).template == taken
+
+
+def test_of_several_libraries_the_first_that_is_named_is_taken() -> None:
+    for names in (("cublaslt", "cudnn"), ("cudnn", "cublaslt")):
+        assert convolution(H100, names, taps=1).template == names[0]
+        assert convolution(H100, names).template == "cudnn"

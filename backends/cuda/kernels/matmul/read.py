@@ -94,7 +94,7 @@ def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:
     Raises:
         Declined: It is no sum of products, or an operand is more than what is loaded, or zero outside of a window.
     """
-    factors = _factors(anchor, others)
+    factors = read_factors(anchor, others)
     roles = _AxisRoles.of(anchor, factors)
     left, right = factors[1 - roles.right_at], factors[roles.right_at]
     return MatrixProduct(
@@ -105,8 +105,12 @@ def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:
     )  # fmt: skip
 
 
-def _factors(anchor: Stage, others: Mapping[Var, Stage]) -> list[Expr]:
-    """Return the two factors that the anchor adds up, each an expression over its axes that loads from memory."""
+def read_factors(anchor: Stage, others: Mapping[Var, Stage]) -> list[Expr]:
+    """Return the two factors that the anchor adds up, each an expression over its axes that loads from memory.
+
+    Raises:
+        Declined: It is no sum of products.
+    """
     begins_at_zero = isinstance(anchor.identity, tirx.FloatImm) and anchor.identity.value == 0
     if anchor.combine is not tirx.Add or not begins_at_zero or not isinstance(anchor.value, tirx.Mul):
         raise Declined("it is no sum of products")

@@ -10,14 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <string>
-#include <vector>
 
-extern "C" int fake_enqueue(void* stream, void (*run)(void*), void* data);
-extern "C" void* fake_memory(uint64_t address, size_t size);
+constexpr int BRAIN = 14;  // CUDA_R_16BF
+#include "fake_library.h"
 
 namespace {
-enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, ARCH_MISMATCH = 8, NOT_SUPPORTED = 15 };
+enum { NOT_INITIALIZED = 1, INVALID_VALUE = 7, ARCH_MISMATCH = 8, NOT_SUPPORTED = 15 };
 constexpr uint64_t MAGIC = 0x6675736e6c74;
 constexpr size_t WORKSPACE = 4096;
 
@@ -26,8 +24,6 @@ struct Layout { int type; uint64_t rows, columns; int64_t step; std::map<int, ui
 struct Preference { std::map<int, uint64_t> set; };
 struct Heuristic { uint64_t algorithm[8]; size_t workspace; int state; float waves; int reserved[4]; };
 
-std::string log_text;
-std::map<std::string, int> failures;  // by function: the status of its next call
 int proposals = 1;
 
 uint64_t get(const std::map<int, uint64_t>& set, int attribute, uint64_t otherwise) {
@@ -44,47 +40,6 @@ int store(std::map<int, uint64_t>* set, const std::map<int, size_t>& sizes, int 
   return SUCCESS;
 }
 
-int failed(const char* name) {
-  auto found = failures.find(name);
-  if (found == failures.end()) return SUCCESS;
-  const int status = found->second;
-  failures.erase(found);
-  return status;
-}
-
-float widened(uint16_t bits, bool is_brain) {
-  uint32_t made;
-  if (is_brain) {
-    made = static_cast<uint32_t>(bits) << 16;
-  } else {
-    _Float16 half;
-    std::memcpy(&half, &bits, 2);
-    return static_cast<float>(half);
-  }
-  float value;
-  std::memcpy(&value, &made, 4);
-  return value;
-}
-
-float read(const char* at, int type, int64_t place) {
-  if (type == 0) return reinterpret_cast<const float*>(at)[place];
-  return widened(reinterpret_cast<const uint16_t*>(at)[place], type == 14);
-}
-
-void write(char* at, int type, int64_t place, float value) {
-  if (type == 0) {
-    reinterpret_cast<float*>(at)[place] = value;
-  } else if (type == 2) {
-    const auto half = static_cast<_Float16>(value);
-    std::memcpy(at + 2 * place, &half, 2);
-  } else {
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    const auto rounded = static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-    std::memcpy(at + 2 * place, &rounded, 2);
-  }
-}
-
 int64_t batches(const Layout& layout) { return static_cast<int64_t>(get(layout.set, 5, 1)); }
 int64_t batch_step(const Layout& layout) { return static_cast<int64_t>(get(layout.set, 6, 0)); }
 size_t item(const Layout& layout) { return layout.type ? 2 : 4; }
@@ -95,7 +50,8 @@ size_t extent(const Layout& layout) {
 struct Product {
   Operation operation;
   Layout a, b, d;
-  uint64_t at_a, at_b, at_d, workspace;
+  uint64_t at_a, at_b, at_c, at_d, workspace;
+  float beta;
   size_t workspace_bytes;
 };
 
@@ -115,10 +71,11 @@ void run(void* data) {
   const char* from_a = static_cast<char*>(fake_memory(product.at_a, extent(a)));
   const char* from_b = static_cast<char*>(fake_memory(product.at_b, extent(b)));
   auto* to = static_cast<char*>(fake_memory(product.at_d, extent(d)));
+  const char* kept = static_cast<char*>(fake_memory(product.at_c, extent(d)));
   const auto epilogue = get(product.operation.set, 7, 1);
   const char* bias = epilogue & 4 ? static_cast<char*>(fake_memory(get(product.operation.set, 8, 0), d.rows * item(d))) : nullptr;
   void* works = fake_memory(product.workspace, product.workspace_bytes);
-  if (!from_a || !from_b || !to || !works || (epilogue & 4 && !bias)) {
+  if (!from_a || !from_b || !to || !kept || !works || (epilogue & 4 && !bias)) {
     log_text += "memory that is gone\n";
     return;
   }
@@ -134,6 +91,7 @@ void run(void* data) {
           const int64_t in_b = batch * batch_step(b) + (turns_b ? k * b.step + column : column * b.step + k);
           sum += static_cast<double>(read(from_a, a.type, in_a)) * read(from_b, b.type, in_b);
         }
+        if (product.beta) sum += product.beta * read(kept, d.type, batch * batch_step(d) + column * d.step + row);
         if (bias) sum += read(bias, d.type, row);
         if (epilogue & 2 && sum < 0) sum = 0;
         write(to, d.type, batch * batch_step(d) + column * d.step + row, static_cast<float>(sum));
@@ -198,18 +156,20 @@ API int cublasLtMatmul(
     size_t workspace_bytes, void* stream) {
   ENTER("cublasLtMatmul");
   if (*static_cast<uint64_t*>(handle) != MAGIC || *algorithm != MAGIC || workspace_bytes < WORKSPACE) return INVALID_VALUE;
-  if (*static_cast<const float*>(alpha) != 1.0f || *static_cast<const float*>(beta) != 0.0f || c != d || layout_c != layout_d) return INVALID_VALUE;
+  if (*static_cast<const float*>(alpha) != 1.0f || layout_c != layout_d) return INVALID_VALUE;
+  const float kept = *static_cast<const float*>(beta);
+  if ((kept != 0.0f && kept != 1.0f) || (kept == 0.0f) != (c == d)) return INVALID_VALUE;
   auto* made = new Product{
       *static_cast<Operation*>(operation), *static_cast<Layout*>(layout_a), *static_cast<Layout*>(layout_b),
       *static_cast<Layout*>(layout_d), reinterpret_cast<uint64_t>(a), reinterpret_cast<uint64_t>(b),
-      reinterpret_cast<uint64_t>(d), reinterpret_cast<uint64_t>(workspace), workspace_bytes};
+      reinterpret_cast<uint64_t>(c), reinterpret_cast<uint64_t>(d), reinterpret_cast<uint64_t>(workspace), kept, workspace_bytes};
   char line[256];
   const auto& set = made->operation.set;
   snprintf(
-      line, sizeof line, "compute %d, A %s %lux%lu/%ld type %d, B %s %lux%lu/%ld, D %lux%lu type %d, batches %ld, epilogue %lu\n",
+      line, sizeof line, "compute %d, A %s %lux%lu/%ld type %d, B %s %lux%lu/%ld, D %lux%lu type %d, batches %ld, epilogue %lu%s\n",
       made->operation.compute, get(set, 3, 0) ? "T" : "N", made->a.rows, made->a.columns, made->a.step, made->a.type,
       get(set, 4, 0) ? "T" : "N", made->b.rows, made->b.columns, made->b.step, made->d.rows, made->d.columns, made->d.type,
-      batches(made->d), get(set, 7, 1));
+      batches(made->d), get(set, 7, 1), kept ? ", beta 1" : "");
   log_text += line;
   return fake_enqueue(stream, run, made) ? INVALID_VALUE : SUCCESS;
 }

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import subprocess
 from pathlib import Path
 
-from tests.backends.cuda.emulator.emulate import COMPILER
-from tests.backends.cuda.fake.fake_cuda import fake_library
+from tests.backends.cuda.fake.fake_library import compiled
 
 _SOURCE = Path(__file__).with_name("fake_cublaslt.cc")
 
 
-@functools.cache
 def fake_cublaslt() -> Path:
     """Return the library, under the name that it has in its package."""
-    assert COMPILER is not None
-    driver = fake_library()
-    made = driver.with_name("libcublasLt.so.12")
-    command = [
-        COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", str(_SOURCE), str(driver), f"-Wl,-rpath,{driver.parent}",
-        "-o", str(made),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return made
+    return compiled(_SOURCE, "libcublasLt.so.12")
 
 
 class FakeCublasLt:

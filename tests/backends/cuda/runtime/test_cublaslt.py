@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,12 @@ from tvm import relax
 from tvm.relax import op
 
 import fusion
-from backends.cuda.cublaslt import api, library
-from backends.cuda.cublaslt.loaded import LoadedProduct
-from backends.cuda.cublaslt.product import LibraryProduct, OperandLayout
-from backends.cuda.cublaslt.read import read_product_call
+from backends.cuda.libraries import package
+from backends.cuda.libraries.call import read_call
+from backends.cuda.libraries.cublaslt import api
+from backends.cuda.libraries.cublaslt.loaded import LoadedProduct
+from backends.cuda.libraries.cublaslt.product import LibraryProduct, OperandLayout
+from backends.cuda.libraries.cublaslt.read import read_product_call
 from backends.cuda.packages import find_in_package
 from backends.cuda.runtime.device import find_devices, open_device
 from fusion.context import resolve
@@ -38,14 +41,14 @@ def cublaslt(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCublasLt:
     """Have the fake library in the place of the package's."""
     path = str(fake_cublaslt())
     monkeypatch.setattr(api, "find_in_package", lambda name, pattern: path)
-    monkeypatch.setattr(library, "version", lambda package: "12.9")
+    monkeypatch.setattr(package, "version", lambda name: "12.9")
     return FakeCublasLt()
 
 
 def read(build: Callable[..., relax.Expr], *shapes: tuple[int, ...], dtype: str = "float32") -> LibraryProduct:
     """Return the call that computes a graph of inputs of these shapes."""
     func = prim_func(build, [np.zeros(shape, dtype) for shape in shapes])
-    return read_product_call(func, tfloat32=False).product
+    return read_product_call(func, tfloat32=False).work
 
 
 def turned(x: relax.Expr, *axes: int) -> relax.Expr:
@@ -86,14 +89,41 @@ def test_a_bias_and_a_maximum_are_epilogues() -> None:
     assert (narrow.has_bias, narrow.has_relu) == (False, True)
 
 
+def test_a_residual_is_added_with_a_bias_or_alone() -> None:
+    alone = read(lambda b, x, y, z: op.add(z, op.matmul(x, y)), (4, 8), (8, 16), (4, 16))
+    assert (alone.has_bias, alone.has_residual, str(alone)) == (False, True, "4 x 16 x 8 float32 + residual")
+    arrays = [np.zeros(shape, np.float32) for shape in ((4, 16), (4, 8), (8, 16), (16,))]
+    func = prim_func(lambda b, r, x, y, p: op.nn.relu(op.add(r, op.add(op.matmul(x, y), p))), arrays)
+    call = read_product_call(func, tfloat32=False)
+    assert call.arguments == (1, 2, 4, 3, 0)
+    assert str(call.work) == "4 x 16 x 8 float32 + bias + residual, relu"
+
+
+def test_calls_are_read_from_what_files_keep() -> None:
+    call = read_product_call(prim_func(lambda b, x, y: op.matmul(x, y), [*np.zeros((2, 8, 8), "f4")]), tfloat32=True)
+    fields = json.loads(json.dumps(call.fields()))
+    assert read_call(fields) == call
+    before = {"product": {**fields["work"]}, "arguments": fields["arguments"]}
+    del before["product"]["has_residual"]
+    assert read_call(before) == call
+    with pytest.raises(ValueError, match="not known here"):
+        read_call(fields | {"library": "another"})
+    with pytest.raises(ValueError, match="not 2 tensors"):
+        read_call(fields | {"arguments": [0, 1]})
+
+
 @pytest.mark.parametrize(
     ("build", "shapes", "why"),
     [
-        (lambda b, x, y, z: op.add(op.matmul(x, y), z), [(4, 8), (8, 16), (4, 16)], "another tensor than a bias"),
+        (lambda b, x, y, z: op.add(op.matmul(x, y), turned(z, 1, 0)), [(4, 8), (8, 16), (16, 4)], "another tensor"),
         (lambda b, x, y, z: op.add(op.matmul(x, y), z), [(16, 8), (8, 16), (16, 1)], "another tensor than a bias"),
-        (lambda b, x, y: op.sigmoid(op.matmul(x, y)), [(4, 8), (8, 16)], "no bias or maximum"),
-        (lambda b, x, y, z: op.add(op.nn.relu(op.matmul(x, y)), z), [(4, 8), (8, 16), (16,)], "no bias or maximum"),
-        (lambda b, x, y: op.clip(op.matmul(x, y), 0, 6), [(4, 8), (8, 16)], "no bias or maximum"),
+        (lambda b, x, y: op.sigmoid(op.matmul(x, y)), [(4, 8), (8, 16)], "no bias, residual or maximum"),
+        (
+            lambda b, x, y, z: op.add(op.nn.relu(op.matmul(x, y)), z),
+            [(4, 8), (8, 16), (16,)],
+            "no bias, residual or maximum",
+        ),
+        (lambda b, x, y: op.clip(op.matmul(x, y), 0, 6), [(4, 8), (8, 16)], "no bias, residual or maximum"),
         (lambda b, x, y: turned(op.matmul(x, y), 1, 0), [(4, 8), (8, 16)], "does not lie as its sums"),
         (lambda b, x: op.nn.softmax(x), [(4, 8)], "not one reduction"),
     ],
@@ -131,7 +161,7 @@ def test_a_model_runs_its_products_on_the_library(tmp_path: Path, cublaslt: Fake
     """Launched one by one, as graphs, on arrays of the host and of the device, and from a file."""
     fusion.compile(network(), "cuda -arch=sm_80", **NAMED).save(tmp_path / "m.fusion")
     module = fusion.load(tmp_path / "m.fusion")
-    assert [info.template for info in module.specializations[0].kernels.values()].count("cublaslt") == 2
+    assert [info.template for info in module.specializations[0].kernels.values()].count("cublaslt") == 3
     assert "cublaslt" in module.explain()
     x = np.random.default_rng(3).standard_normal((2, 9, 32)).astype(np.float32)
     for scale in (1, -2, 3):
@@ -140,9 +170,10 @@ def test_a_model_runs_its_products_on_the_library(tmp_path: Path, cublaslt: Fake
         np.testing.assert_allclose(module(given)[0].numpy(), in_float64(scale * x), rtol=2e-5, atol=1e-3)
     assert fake.calls("cuGraphAddChildGraphNode") >= 2
     assert fake.message == ""
-    first, second = cublaslt.products[:2]
+    first, second, third = cublaslt.products[:3]
     assert first == "compute 68, A N 48x32/48 type 0, B N 32x18/32, D 48x18 type 0, batches 1, epilogue 6"
     assert second == "compute 68, A N 9x48/9 type 0, B N 48x9/48, D 9x9 type 0, batches 2, epilogue 1"
+    assert third == "compute 68, A N 32x9/32 type 0, B N 9x18/9, D 32x18 type 0, batches 1, epilogue 1, beta 1"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -150,32 +181,33 @@ def test_a_model_runs_its_products_on_the_library(tmp_path: Path, cublaslt: Fake
 def test_layouts_and_numbers_multiply(
     dtype: str, left_by_depth: bool, right_by_depth: bool, cublaslt: FakeCublasLt
 ) -> None:
-    """A batch of products whose right operand is the same in each, with a bias."""
+    """A batch of products whose right operand is the same in each, with a bias and a residual."""
     draw = np.random.default_rng(5)
-    left, right, bias = (draw.integers(-4, 4, shape).astype(dtype) for shape in ((3, 4, 8), (8, 6), (6,)))
+    shapes = (3, 4, 8), (8, 6), (6,), (3, 4, 6)
+    left, right, bias, residual = (draw.integers(-4, 4, shape).astype(dtype) for shape in shapes)
     result, workspace = np.full((3, 4, 6), np.nan, dtype), np.zeros(4096, np.uint8)
     product = LibraryProduct(
         3, 4, 6, 8,
         OperandLayout(True, 8, 32) if left_by_depth else OperandLayout(False, 4, 32),
         OperandLayout(True, 8, 0) if right_by_depth else OperandLayout(False, 6, 0),
-        dtype, dtype, tfloat32=dtype == "float32", has_bias=True, has_relu=False,
+        dtype, dtype, tfloat32=dtype == "float32", has_bias=True, has_relu=False, has_residual=True,
     )  # fmt: skip
     device = open_device(find_devices()[0])
     lies = (left if left_by_depth else left.transpose(0, 2, 1)), (right.T if right_by_depth else right)
-    tensors = [FakeTensor(np.ascontiguousarray(each)) for each in (*lies, result, bias, workspace)]
+    tensors = [FakeTensor(np.ascontiguousarray(each)) for each in (*lies, result, bias, residual, workspace)]
     loaded, copy = LoadedProduct(device, product), np.empty((3, 4, 6), dtype)
     with device.current():
         for each in tensors:
             device.call("cuStreamSynchronize", each.stream)
-        loaded.run([each.address for each in tensors[:4]], tensors[4].address, 1)
+        loaded.run([each.address for each in tensors[:5]], tensors[5].address, 1)
         device.call("cuMemcpyDtoH_v2", copy.ctypes.data, tensors[2].address, copy.nbytes)
-    wide = left.astype(np.float32) @ right.astype(np.float32) + bias.astype(np.float32)
+    wide = left.astype(np.float32) @ right.astype(np.float32) + bias.astype(np.float32) + residual.astype(np.float32)
     np.testing.assert_array_equal(copy, wide.astype(dtype))
     number = {"float16": 2, "bfloat16": 14, "float32": 0}[dtype]
     compute = 77 if dtype == "float32" else 68
     (told,) = cublaslt.products
     assert told.startswith(f"compute {compute}, ")
-    assert told.endswith(f"D 6x4 type {number}, batches 3, epilogue 4")
+    assert told.endswith(f"D 6x4 type {number}, batches 3, epilogue 4, beta 1")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +246,7 @@ def test_without_the_package_one_line_says_so(
 ) -> None:
     fusion.compile(network(), "cuda -arch=sm_80", **NAMED).save(tmp_path / "m.fusion")
     monkeypatch.setattr(api, "find_in_package", lambda name, pattern: None)
-    api._open.clear()
+    api.opened.clear()
     with pytest.raises(NotInstalledError, match="needs cuBLASLt") as error:
         fusion.load(tmp_path / "m.fusion")
     assert "pip install nvidia-cublas-cu12" in error.value.hint

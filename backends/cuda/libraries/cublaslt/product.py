@@ -1,4 +1,5 @@
-"""A product that cuBLASLt runs, as plain data that code files keep."""
+"""A product that cuBLASLt runs, as plain data; its tensors are the left and the right operand, the result, and the bias
+and the residual where there are any."""
 
 from __future__ import annotations
 
@@ -28,13 +29,14 @@ class OperandLayout:
 
 @dataclass(frozen=True)
 class LibraryProduct:
-    """`max(sum over k of left[b, i, k] * right[b, k, j] + bias[j], 0)`, whose results lie b, i, j one behind another.
+    """`max(sum over k of left[b, i, k] * right[b, k, j] + bias[j] + residual[b, i, j], 0)`, whose results and
+    residual lie b, i, j one behind another.
 
     Attributes:
         batches: Extent of b; so for `rows` (i), `columns` (j) and `depth` (k).
-        dtype: Of what is multiplied; `result_dtype` is that of the result and of the bias.
+        dtype: Of what is multiplied; `result_dtype` is that of the result, of the bias and of the residual.
         tfloat32: Whether float32 is rounded to that.
-        has_bias: Whether something is added.
+        has_bias: Whether it is added; so for `has_residual`.
         has_relu: Whether the maximum is taken.
     """
 
@@ -49,6 +51,17 @@ class LibraryProduct:
     tfloat32: bool
     has_bias: bool
     has_relu: bool
+    has_residual: bool = False
+
+    @property
+    def library(self) -> str:
+        """See `LibraryWork`."""
+        return NAME
+
+    @property
+    def tensors(self) -> int:
+        """See `LibraryWork`."""
+        return 3 + self.has_bias + self.has_residual
 
     @property
     def multiplied(self) -> str:
@@ -59,38 +72,26 @@ class LibraryProduct:
 
     def __str__(self) -> str:
         batches = f"{self.batches} x " if self.batches > 1 else ""
-        behind = f"{' + bias' if self.has_bias else ''}{', relu' if self.has_relu else ''}"
+        added = f"{' + bias' if self.has_bias else ''}{' + residual' if self.has_residual else ''}"
+        behind = f"{added}{', relu' if self.has_relu else ''}"
         numbers = self.multiplied or self.dtype
         return f"{batches}{self.rows} x {self.columns} x {self.depth} {numbers}{behind}"
 
 
-@dataclass(frozen=True)
-class DeviceProductCall:
-    """A product and where its tensors are.
+def read_product(fields: Mapping[str, Any]) -> LibraryProduct:
+    """Return the product that `dataclasses.asdict` made these fields of.
 
-    Attributes:
-        arguments: Positions among a PrimFunc's parameters of the left and the right operand, the result, and the bias
-            where there is one.
-    """
-
-    product: LibraryProduct
-    arguments: tuple[int, ...]
-
-
-def read_call(fields: Mapping[str, Any]) -> DeviceProductCall:
-    """Return the call that `dataclasses.asdict` made these fields of.
+    Files from before there were residuals name none.
 
     Raises:
-        ValueError: They are of none, or of a library that is not known.
+        ValueError: They are of none.
     """
-    given = dict(fields["product"])
+    given = {"has_residual": False, **fields}
     for side in ("left", "right"):
         lies = given[side]
         given[side] = OperandLayout(bool(lies["by_depth"]), int(lies["step"]), int(lies["batch_step"]))
     product = LibraryProduct(**given)
-    call = DeviceProductCall(product, tuple(map(int, fields["arguments"])))
     sizes = (product.batches, product.rows, product.columns, product.depth, product.left.step, product.right.step)
-    is_known = {product.dtype, product.result_dtype} <= set(DTYPES)
-    if not is_known or min(sizes) < 1 or len(call.arguments) != 3 + product.has_bias:
+    if not {product.dtype, product.result_dtype} <= set(DTYPES) or min(sizes) < 1:
         raise ValueError(f"a product {product} cannot be run as the file says")
-    return call
+    return product

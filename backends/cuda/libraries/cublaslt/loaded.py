@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_float, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 
-from backends.cuda.cublaslt.api import (
+from backends.cuda.libraries.cublaslt.api import (
     ALIGNMENTS,
     BATCH_COUNT,
     BATCH_STEP,
@@ -28,9 +28,9 @@ from backends.cuda.cublaslt.api import (
     TRANSA,
     TRANSB,
     Heuristic,
-    open_cublaslt,
+    opened,
 )
-from backends.cuda.cublaslt.product import LibraryProduct, OperandLayout
+from backends.cuda.libraries.cublaslt.product import LibraryProduct, OperandLayout
 from backends.cuda.runtime.device import OpenDevice
 from fusion.errors import TargetError
 
@@ -75,7 +75,7 @@ class LoadedProduct:
             NotInstalledError: The library is not there.
             TargetError: It has no algorithm for the product on this device.
         """
-        self._device, self._library = device, open_cublaslt(device)
+        self._device, self._library = device, opened.of(device)
         self._product = product
         self._one, self._zero = c_float(1.0), c_float(0.0)
         with device.current():
@@ -125,7 +125,7 @@ class LoadedProduct:
                 "cuBLASLt has no algorithm for a product",
                 where=str(self._product),
                 why=f"it proposes {count.value}, of status {found.state}, on {self._device.found}",
-                hint='compile the model without "cublaslt" among its backends',
+                hint=self._library.api.without,
             )
         return found
 
@@ -133,19 +133,20 @@ class LoadedProduct:
         """Have a stream compute it; the context is current.
 
         Args:
-            addresses: Of the left and the right operand, the result, and the bias where there is one.
+            addresses: Of the left and the right operand, the result, and the bias and the residual where there are any.
             workspace: Where `workspace_bytes` are.
 
         Raises:
             FusionError: The library refuses it.
         """
         library = self._library
-        left, right, result, *biases = addresses
-        for bias in biases:
-            library.set("cublasLtMatmulDescSetAttribute", self._operation, BIAS_POINTER, c_void_p(bias))
+        left, right, result, *added = addresses
+        if self._product.has_bias:
+            library.set("cublasLtMatmulDescSetAttribute", self._operation, BIAS_POINTER, c_void_p(added[0]))
+        kept, scale = (added[-1], self._one) if self._product.has_residual else (result, self._zero)
         library.call(
             "cublasLtMatmul", library.handle, self._operation, byref(self._one), right, self._right, left, self._left,
-            byref(self._zero), result, self._result, result, self._result, byref(self._algorithm), workspace,
+            byref(scale), kept, self._result, result, self._result, byref(self._algorithm), workspace,
             self.workspace_bytes, stream,
         )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""cuBLASLt: products with a bias, a residual and a maximum behind them."""

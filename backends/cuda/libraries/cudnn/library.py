@@ -1,0 +1,8 @@
+"""cuDNN as an entry of the registry."""
+
+from __future__ import annotations
+
+from backends.cuda.libraries.package import PackagedLibrary
+
+PACKAGE = "nvidia-cudnn-cu12"
+LIBRARY = PackagedLibrary((PACKAGE, "nvidia-cudnn-cu13"))
