@@ -34,8 +34,8 @@ def schedule(
     """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it.
 
     A template that fails is one that declines, as on a CPU. Libraries are named before our kernels, and have what is
-    estimated to take as long there. None is asked where a parameter has more elements than an
-    int32 counts, which the indices of all kernels are.
+    estimated to take as long there; of a product that all of them decline the reasons are told. None is asked where a
+    parameter has more elements than an int32 counts, which the indices of all kernels are.
 
     Args:
         tfloat32: Whether products of float32 round their operands to tfloat32.
@@ -50,7 +50,7 @@ def schedule(
     named = tuple(template for name in libraries for template in LIBRARIES if template.name == name)
     given = _first(named, func, ctx)
     if given.template == UNSCHEDULED:
-        return own
+        return replace(own, note=given.note) if own.template == matmul.TEMPLATE.name else own
     if own.template == UNSCHEDULED or not own.cycles or given.cycles <= own.cycles:
         return given
     slower = f"{given.template} declined: it is estimated to take {given.cycles / own.cycles:.2f} times as long"

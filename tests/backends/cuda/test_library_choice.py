@@ -76,7 +76,9 @@ def test_convolutions_are_chosen_alike() -> None:
     assert 1 < ours.cycles / library.cycles < 1 / H100.mma_share
     given = ("float32", True, "cudnn"), ("float32", False, "product"), ("bfloat16", False, "cudnn")
     for dtype, tfloat32, taken in given:
-        assert convolution(A100, ("cudnn",), dtype, tfloat32=tfloat32).template == taken
+        found = convolution(A100, ("cudnn",), dtype, tfloat32=tfloat32)
+        assert found.template == taken
+        assert ("cudnn declined: cuDNN ranks no engine for float32" in found.note) == (taken == "product")
 
 
 def test_of_several_libraries_the_first_that_is_named_is_taken() -> None:

@@ -96,7 +96,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cudnnBackendExecute": (c_void_p, c_void_p, c_void_p),
 }
 """Their parameters; each returns a cudnnStatus_t."""
-_LACKING, _NOT_COMPILED = range(3000, 4000), 4001
+_LACKING, _NOT_MADE = range(3000, 4000), range(4000, 4003)
+"""cudnnStatus_t: NOT_SUPPORTED...; INTERNAL_ERROR, COMPILATION_FAILED, UNEXPECTED_VALUE, which one engine may have."""
 API = ForeignApi(
     title="cuDNN", name=NAME, package=PACKAGE, functions=_FUNCTIONS, text="cudnnGetErrorString",
     no_memory=(4003, 4004), lacking=(1008, *_LACKING), failed=(1001, *range(5000, 6000)),
@@ -152,14 +153,14 @@ class Descriptors:
         return made
 
     def make_if_supported(self, kind: str, **attributes: Sequence[Any]) -> int | None:
-        """Return as `make` does; None where the library has not what it takes.
+        """Return as `make` does; None where the library has not what it takes, or fails to make it.
 
         Raises:
             FusionError: The library refuses it for another reason.
         """
         made = self._begin(kind, attributes)
         status = self._library.status("cudnnBackendFinalize", made)
-        if status in _LACKING or status == _NOT_COMPILED:
+        if status in _LACKING or status in _NOT_MADE:
             return None
         self._library.check(status, "cudnnBackendFinalize")
         return made

@@ -9,8 +9,8 @@
 // - addresses that are null, not aligned as was said, too many or too few; a workspace that is missing;
 // - a maximum that was not asked to pass NaN on makes them 0;
 // - the workspace is filled with ones in each bit (NaN) by each run, which is when its stream is, not before.
-// The engines that it ranks first transform (Winograd), round operands, are not supported, or work in too much memory: those
-// are to be passed over.
+// The engines that it ranks first transform (Winograd), round operands, are not supported, cannot be compiled, or work in too
+// much memory: those are to be passed over.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24,7 +24,7 @@ constexpr int BRAIN = 9;  // CUDNN_DATA_BFLOAT16
 #include "fake_library.h"
 
 namespace {
-enum { BAD_PARAM = 2000, NOT_SUPPORTED = 3000 };
+enum { BAD_PARAM = 2000, NOT_SUPPORTED = 3000, FAILED = 4001 };
 enum { POINTWISE, CONVOLUTION, ENGINE, ENGINECFG, ENGINEHEUR, PLAN, FORWARD = 10, POINT = 13, GRAPH = 15, PACK, TENSOR };
 enum { HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, POINTER = 6, CONV_MODE, HEUR_MODE, NAN_MODE = 10, NOTE, MODE = 14, DESCRIPTOR };
 constexpr uint64_t MAGIC = 0x6675736e646e;
@@ -49,10 +49,10 @@ const std::map<int, std::map<int, Rule>> RULES = {
 const std::map<int, size_t> SIZES = {{HANDLE, 8}, {DATA_TYPE, 4}, {BOOLEAN, 1}, {INT64, 8}, {FLOAT, 4}, {POINTER, 8},
                                      {CONV_MODE, 4}, {HEUR_MODE, 4}, {NAN_MODE, 4}, {NOTE, 4}, {MODE, 4}, {DESCRIPTOR, 8}};
 
-struct Engine { std::vector<int> notes; bool is_supported; int64_t workspace; };
-const Engine WINOGRAD{{5, 0}, true, 0}, ROUNDED{{0, 1}, true, 0}, MISSING{{0}, false, 0}, LARGE{{0}, true, int64_t{1} << 40},
-    GOOD{{0}, true, WORKSPACE}, PLAIN{{}, true, 0};
-int proposals = 5;  // of the ranked engines
+struct Engine { std::vector<int> notes; int status; int64_t workspace; };
+const Engine WINOGRAD{{5, 0}, SUCCESS, 0}, ROUNDED{{0, 1}, SUCCESS, 0}, MISSING{{0}, NOT_SUPPORTED, 0}, FAILING{{0}, FAILED, 0},
+    LARGE{{0}, SUCCESS, int64_t{1} << 40}, GOOD{{0}, SUCCESS, WORKSPACE}, PLAIN{{}, SUCCESS, 0};
+int proposals = 6;  // of the ranked engines
 
 struct Tensor {
   int64_t id, dims[4], steps[4];
@@ -76,7 +76,7 @@ struct Descriptor {
   int kind;
   bool is_final = false;
   std::map<int, std::vector<uint64_t>> set;
-  Engine engine;
+  Engine engine{};
   Work work;  // of an engine, and what refers to it
 
   const std::vector<uint64_t>& all(int attribute) const { return set.at(attribute); }
@@ -204,7 +204,7 @@ int check(const Descriptor& made) {
     case ENGINEHEUR: return is_kind(made.all(201)[0], GRAPH) ? SUCCESS : BAD_PARAM;
     case PLAN: {
       const bool is_known = reinterpret_cast<Handle*>(made.all(400)[0])->magic == MAGIC && is_kind(made.all(401)[0], ENGINECFG);
-      return !is_known ? BAD_PARAM : made.of(401).engine.is_supported ? SUCCESS : NOT_SUPPORTED;
+      return is_known ? made.of(401).engine.status : BAD_PARAM;
     }
     case PACK: return made.all(1000).size() == made.all(1001).size() ? SUCCESS : BAD_PARAM;
     default: return SUCCESS;
@@ -273,7 +273,7 @@ void log_work(const Work& work) {
 #define ENTER(NAME) \
   if (const int status = failed(NAME)) return status
 
-API void fake_cudnn_reset() { log_text.clear(); failures.clear(); proposals = 5; }
+API void fake_cudnn_reset() { log_text.clear(); failures.clear(); proposals = 6; }
 API const char* fake_cudnn_log() { return log_text.c_str(); }
 API void fake_cudnn_fail(const char* name, int status) { failures[name] = status; }
 API void fake_cudnn_propose(int number) { proposals = number; }
@@ -342,7 +342,7 @@ API int cudnnBackendGetAttribute(void* made, int attribute, int type, int64_t mo
   if (one.kind == ENGINEHEUR && attribute == 202 && type == DESCRIPTOR) {
     Work work{};
     read_graph(one.of(201), &work);
-    std::vector<Engine> engines{WINOGRAD, ROUNDED, MISSING, LARGE, GOOD};
+    std::vector<Engine> engines{WINOGRAD, ROUNDED, MISSING, FAILING, LARGE, GOOD};
     if (one.one(200) == 2) engines = proposals < 0 ? std::vector<Engine>{} : std::vector<Engine>{PLAIN};
     else engines.resize(proposals < 0 ? 0 : proposals);
     return fill(ENGINECFG, has_engine(work) ? engines : std::vector<Engine>{}, work);

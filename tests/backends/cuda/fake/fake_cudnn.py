@@ -38,5 +38,5 @@ class FakeCudnn:
         self._library.fake_cudnn_fail(name.encode(), status)
 
     def propose(self, number: int) -> None:
-        """Have so many of five engines ranked for each graph, of which the last alone suits; -1: no fallback, too."""
+        """Have so many of six engines ranked for each graph, of which the last alone suits; -1: no fallback, too."""
         self._library.fake_cudnn_propose(number)

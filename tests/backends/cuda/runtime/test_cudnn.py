@@ -255,7 +255,9 @@ def test_a_model_runs_its_convolutions_on_the_library(tmp_path: Path, cudnn: Fak
     fusion.compile(network(), "cuda -arch=sm_80", precision="tf32", **NAMED).save(tmp_path / "m.fusion")
     module = fusion.load(tmp_path / "m.fusion")
     assert [info.template for info in module.specializations[0].kernels.values()].count("cudnn") == 2
-    assert "cudnn" in str(module.explain())
+    text = str(module.explain())
+    assert "cudnn" in text
+    assert "cudnn declined: cuDNN has no residual or maximum without a bias" in text
     x = np.random.default_rng(3).standard_normal((2, 8, 10, 12)).astype(np.float32)
     for scale in (1, -2, 3):
         expected = in_float64(scale * x)
@@ -299,7 +301,7 @@ def test_what_it_refuses_is_told(
 
 
 def test_where_none_is_ranked_it_falls_back(cudnn: FakeCudnn) -> None:
-    cudnn.propose(4)
+    cudnn.propose(5)
     result, expected = run(CONVOLUTION)
     np.testing.assert_array_equal(result, expected)
     cudnn.propose(-1)
