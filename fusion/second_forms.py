@@ -120,7 +120,7 @@ class _Compile:
         from fusion.placing.place_subgraphs import PlaceSubgraphs
 
         placed = PlaceSubgraphs(imported, ctx, make)()
-        chooses = ctx.graph_libraries and not ctx.libraries_only and placed.imported.mod is not None
+        chooses = ctx.graph_libraries and placed.imported.mod is not None
         return placed.told_by(ChoosePlaces(placed.imported, ctx, make)() if chooses else make(placed.imported, ctx))
 
     def _form(self, imported: ImportedModel, ctx: Context, mode: PipelineMode) -> Specialization:

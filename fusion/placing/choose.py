@@ -96,7 +96,8 @@ class ChoosePlaces:
 
     def __call__(self) -> Specialization:
         """Return our kernels alone unless regions on libraries beat them in every block by more than the noise; with
-        an effort that measures nothing, the model as the context places it where that is not known."""
+        an effort that measures nothing, the model as the context places it where that is not known. Where libraries are
+        to run all operators, they are placed in the order of their names unless another one first is faster."""
         with asking_apart():
             return self._choose()
 
@@ -119,8 +120,21 @@ class ChoosePlaces:
         name = names[best.task.key] if best else _ALL_CPU
         form = self._form(name, self.ctx)
         times = _times(form, best, records, self._parts(name, form, knowledge))
-        notes = (*form.notes, *_lines(names, records, self._reasons), *told, *self._failed)
+        if self.ctx.libraries_only:
+            times = replace(times, all_cpu_seconds=None)
+        lines = _lines(names, records, self._reasons, base=self._base, how=self._how)
+        notes = (*form.notes, *lines, *told, *self._failed)
         return replace(form, times=times, notes=tuple(dict.fromkeys(notes)))
+
+    @property
+    def _base(self) -> str:
+        """What others have to beat."""
+        return "in the order of names" if self.ctx.libraries_only else "all on cpu"
+
+    @property
+    def _how(self) -> str:
+        """How a placement is called, but for the name of the library."""
+        return "regions first on" if self.ctx.libraries_only else "regions on"
 
     def _deadline(self, *, is_known: bool) -> Deadline:
         """Return when all that is measured ends, kernels too; the highest effort has its own time for these."""
@@ -129,10 +143,24 @@ class ChoosePlaces:
 
     def _parts(self, name: str, form: Specialization, knowledge: Knowledge) -> dict[str, PartTimes]:
         """Return what is known of the parts of a `form`, which the placement of a `name` makes."""
-        if self.imported.branches or not self.ctx.graph_libraries:
+        if self.imported.branches or not self.ctx.graph_libraries or self.ctx.libraries_only:
             return {}
         regions = times_of_regions(self._mixed, self._offers, self.ctx, knowledge) if name == _MIXED else {}
-        return {**times_of_kernels(self._graph, form, self.ctx, knowledge), **regions}
+        kernels = times_of_kernels(self._graph, form, self.ctx, knowledge)
+        if name != _ALL_CPU and self.ctx.effort != FAST and form.kernels.keys() - kernels.keys():
+            # Beside regions kernels are others than where all is on cpu, which alone was timed.
+            knowledge.keep(self._records_of(form, knowledge))
+            kernels = times_of_kernels(self._graph, form, self.ctx, knowledge)
+        return {**kernels, **regions}
+
+    def _records_of(self, form: Specialization, knowledge: Knowledge) -> list[Record]:
+        """Return what is not known of the kernels of a form: what they take in it."""
+        try:
+            made = kernel_records(self._graph, kernel_costs(self._graph.graph, form), self.ctx, knowledge)
+        except (Declined, FusionError):
+            return []
+        known = {record.task.key for record in knowledge.records(record.task for record in made)}
+        return [record for record in made if record.task.key not in known]
 
     def _is_known(self, name: str, record: Record) -> bool:
         """Return whether what a record tells is a placement by libraries which neither crash nor hang; where it tells
@@ -175,11 +203,16 @@ class ChoosePlaces:
         structure = hashlib.sha256(f"{self.ctx.precision}\n{text}".encode()).hexdigest()
         tensors = tuple((spec.dtype, spec.extents) for spec in self.imported.inputs)
         versions = {name: f"{name} {library.version}" for name, library in self.ctx.graph_libraries.items()}
-        # What is inside of branches only some runs take, and no search of regions asks for.
-        mixed = {} if self.imported.branches else {_MIXED: f"{_MIXED}: {', '.join(versions.values())}"}
+        if self.ctx.libraries_only:
+            order = ", ".join(versions.values())
+            families = {name: f"{version} before {order}" for name, version in [*versions.items()][1:]}
+        else:
+            families = dict(versions)
+            if not self.imported.branches:  # what is inside of them only some runs take, and no search asks for
+                families[_MIXED] = f"{_MIXED}: {', '.join(versions.values())}"
         return {
             name: TuningTask(PLACEMENT, family, structure, tensors, knowledge.environment)
-            for name, family in {**versions, **mixed}.items()
+            for name, family in families.items()
         }
 
     def _form(self, name: str, ctx: Context) -> Specialization:
@@ -203,7 +236,9 @@ class ChoosePlaces:
     def _places(self, name: str) -> Places:
         if name == _MIXED:
             return GivenPlaces(self._graph.graph.names, tuple(self._mixed))
-        return PlacesByOrder((1 + [*self.ctx.graph_libraries].index(name),) if name else ())
+        first = (1 + [*self.ctx.graph_libraries].index(name),) if name else ()
+        rest = range(1, 1 + len(self.ctx.graph_libraries)) if self.ctx.libraries_only else ()
+        return PlacesByOrder((*first, *(place for place in rest if place not in first)))
 
     @stage("measure placements")
     def _measure(
@@ -333,17 +368,19 @@ def _times(
     return PlacementTimes(best.seconds, best.default_s, parts)
 
 
-def _lines(names: Mapping[str, str], records: Sequence[Record], reasons: Mapping[str, str]) -> Iterator[str]:
+def _lines(
+    names: Mapping[str, str], records: Sequence[Record], reasons: Mapping[str, str], *, base: str, how: str
+) -> Iterator[str]:
     """Yield what the model took in each placement, whose `names` are by the keys of tasks, a sentence each; `reasons`
-    are why some ran nothing, by name."""
+    are why some ran nothing, by name. `base` is what they are compared with, `how` what they do with a library."""
     for record in records:
         name, took, ours = names[record.task.key], record.seconds * 1e3, record.default_s * 1e3
-        how = f"regions on {name}" if name != _MIXED else name
+        placed = f"{how} {name}" if name != _MIXED else name
         if not record.runs:
             if name != _MIXED:
                 why = "it takes no operator, or failed or was wrong while it was measured"
                 yield f"{name} runs nothing: {reasons.get(name, why)}"
         elif record.wins:
-            yield f"with {how} the model takes {took:.3f} ms, all on cpu {ours:.3f} ms"
+            yield f"with {placed} the model takes {took:.3f} ms, {base} {ours:.3f} ms"
         else:
-            yield f"all on cpu the model takes {ours:.3f} ms, and with {how} {took:.3f} ms, no clear gain"
+            yield f"{base} the model takes {ours:.3f} ms, and with {placed} {took:.3f} ms, no clear gain"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,15 +15,20 @@ from ml_dtypes import bfloat16
 from onnx import helper
 
 import fusion
-from fusion import measuring
+from fusion import context, measuring, pipeline
 from fusion.apart import broken, openings, process
 from fusion.errors import ExecutionError
+from fusion.frontends import import_model
+from fusion.module.specialize import specialize
 from fusion.placing import choose
 from fusion.placing.choose import ChoosePlaces
 from fusion.placing.worker import agrees
+from placement.cover.places import GivenPlaces
+from placement.cover.regions import PlacedSubgraph
 from tests.backends.importable import importable
 from tests.module.small_models import FLOAT, model
 from tuning import measuring_session
+from tuning.known import Knowledge
 
 SIZE = 384
 W = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
@@ -178,6 +184,29 @@ def _breaks(
     np.testing.assert_allclose(module(X)[0], expected, rtol=1e-3, atol=1e-2)
 
 
+def test_libraries_alone_are_measured_against_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that run all of a model the faster one does, whichever is named first; one that fails does not."""
+    product, square = helper.make_node("MatMul", ["x", "w"], ["y"]), [SIZE, SIZE]
+    proto = model([product], [("x", FLOAT, square)], [("y", FLOAT, square)], {"w": W})
+
+    def placed(*names: str, effort: str = "balanced", database: str = "records") -> fusion.CompiledModule:
+        return fusion.compile(
+            proto, backends=names, effort=effort, threads=1, cache=False, database=tmp_path / database
+        )
+
+    for names in (("sleeps", "wins"), ("wins", "sleeps")):
+        module = placed(*names)
+        assert module.placement.backends == ("wins",)
+        assert module.placement.all_cpu_seconds is None
+        np.testing.assert_allclose(module(X)[0], X @ W, rtol=1e-3, atol=1e-3)
+        assert placed(*names, effort="fast", database="none").placement.backends == (names[0],)
+    assert "with regions first on wins the model takes" in placed("sleeps", "wins").explain()
+    assert "in the order of names the model takes" in placed("wins", "sleeps").explain()
+    assert placed("sleeps", "raises", "is_wrong").placement.backends == ("sleeps",)
+    monkeypatch.setattr(ChoosePlaces, "_measure", refuse)
+    assert placed("sleeps", "wins", effort="fast").placement.backends == ("wins",)
+
+
 @pytest.mark.parametrize("library", ["mixed", "matching"])
 def test_what_is_slow_elsewhere_stays(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library is faster at the product and slower at the sums, so that all that it takes is slower there."""
@@ -221,10 +250,35 @@ def refuse(*_: object) -> None:
     raise AssertionError("it measures again")
 
 
+def test_kernels_beside_regions_are_timed_there(tmp_path: Path) -> None:
+    """A ReLU is a kernel only where the product before it is elsewhere."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("CumSum", ["b", "axis"], ["y"]),
+    ]
+    weights = {"w": W, "axis": np.array(1)}
+    imported = import_model(model(nodes, [("x", FLOAT, [SIZE, SIZE])], [("y", FLOAT, [SIZE, SIZE])], weights))
+    ctx = context.resolve(
+        threads=1, backends=["onnxruntime", "cpu"], effort="balanced", database=tmp_path / "records"
+    )
+    names = pipeline.regions_of(imported.mod, ctx).graph.names
+    groups = (PlacedSubgraph(frozenset({0}), 1), *(PlacedSubgraph(frozenset({place}), 0) for place in (1, 2)))
+    placed = replace(ctx, places=GivenPlaces(names, groups), effort="fast")
+    form = specialize(imported, pipeline.lower(imported, placed), placed)
+    assert sorted(form.kernels) == ["cumsum", "relu"]
+    chooses = ChoosePlaces(imported, ctx, lambda *_: form)
+    for _ in range(2):  # measured, and known
+        times = chooses._parts("onnxruntime", form, Knowledge.of(ctx.database, ctx.compiler))
+        assert times["relu"].seconds is not None
+        assert 0.0 < times["relu"].seconds < 0.1
+        chooses.ctx = replace(ctx, effort="fast")
+
+
 def test_a_placement_is_one_of_a_precision() -> None:
     def structure(precision: str) -> str:
         libraries = {"remembers": SimpleNamespace(version="1")}
-        ctx: Any = SimpleNamespace(precision=precision, graph_libraries=libraries)
+        ctx: Any = SimpleNamespace(precision=precision, libraries_only=False, graph_libraries=libraries)
         imported: Any = SimpleNamespace(mod=SimpleNamespace(script=lambda **_: "the model"), branches={}, inputs=())
         return ChoosePlaces(imported, ctx, make)._tasks(knowledge)["remembers"].structure
 
