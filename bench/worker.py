@@ -87,11 +87,12 @@ class Server:
         return self._engine.save(folder)
 
     def beside(self, job: Job, inputs: Arrays, seconds: float) -> tuple[float, float]:
-        """Return the median seconds of calls of the model that was loaded, and of what the engine makes of `job`, which
-        take turns for about `seconds`."""
+        """Return the median seconds of calls of the model that was loaded, and of what the engine makes of `job`, or
+        made of it before, which take turns for about `seconds`."""
         assert self._run is not None, "load comes first"
         assert isinstance(self._engine, AnyShape), "this engine needs every shape"
-        runs = self._run, self._engine.open(job)
+        made = job.compiled.path if job.compiled else None
+        runs = self._run, self._engine.load(job, made.parent) if made else self._engine.open(job)
         for run in runs:
             run(inputs)
         self.settle()

@@ -19,7 +19,7 @@ from bench.remote import Worker
 from bench.streams.choose import by_size, spread
 from bench.streams.result import AgainstStatic, Costs, Shapes, StaticForm
 
-_TURNS_S = 0.5
+TURNS_S = 0.5
 """Of each shape, or what a few turns take."""
 
 
@@ -56,12 +56,15 @@ def against_static(plan: StaticPlan) -> AgainstStatic:
         folders = Path(name, "open"), Path(name, "static")
         for folder in folders:
             folder.mkdir()
-        costs = _costs(plan, plan.job, folders[0], [largest, *chosen]), _costs(plan, static, folders[1], [largest])
+        costs = (
+            costs_of(plan, plan.job, folders[0], [largest, *chosen]),
+            costs_of(plan, static, folders[1], [largest]),
+        )
         forms = _time_forms(plan, chosen, folders[0])
     return AgainstStatic(largest, *costs, forms)
 
 
-def _costs(plan: StaticPlan, job: Job, folder: Path, places: Sequence[int]) -> Costs:
+def costs_of(plan: StaticPlan, job: Job, folder: Path, places: Sequence[int]) -> Costs:
     """Return what compiling `job` takes, and running the calls at `places` in a process that loads what was saved.
 
     It is compiled with the first call: which sizes a form takes may depend on that.
@@ -93,6 +96,6 @@ def _time_forms(plan: StaticPlan, places: Sequence[int], folder: Path) -> list[S
         worker.ask(plan.call_s, "load", plan.job, folder)
         for place in places:
             job = dataclasses.replace(plan.job, shapes=plan.calls[place])
-            open_s, static_s = worker.ask(plan.call_s, "beside", job, plan.draw(place), _TURNS_S)
+            open_s, static_s = worker.ask(plan.call_s, "beside", job, plan.draw(place), TURNS_S)
             forms.append(StaticForm(place, open_s, static_s))
     return forms

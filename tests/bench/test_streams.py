@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from pathlib import Path
@@ -18,8 +19,9 @@ from bench.peers import OURS
 from bench.peers.engine import Arrays, Job
 from bench.remote import EngineError
 from bench.result import EngineResult
-from bench.streams import measure, report
+from bench.streams import measure, report, statics
 from bench.streams.__main__ import main
+from bench.streams.against_static import StaticPlan
 from bench.streams.choose import by_size, spread
 from bench.streams.draw import TEMPLATES, draw_stream
 from bench.streams.measure import StreamPlan, run_stream
@@ -95,6 +97,29 @@ def test_a_call_that_onnxruntime_cannot_run_is_named(model: Path, monkeypatch: p
     monkeypatch.setattr(measure, "OURS", PEER)  # one engine is enough
     with pytest.raises(EngineError, match=r"call 2 of the stream \(x 3x8, z 2x32\)"):
         run_stream(Job(model, {}, 1), StreamPlan(1, ()), [rows(3), rows(3, 2)], draw, "two")
+
+
+def test_static_forms_are_compiled_once_and_their_calls_take_turns_with_those_of_the_open_one(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [rows(3), rows(1), rows(3), rows(200)]
+    plan = StaticPlan(Job(model, {}, threads=1), calls, lambda place: draw(calls[place], place), most=2, call_s=300.0)
+    options = argparse.Namespace(folder=tmp_path, model="two", calls=4, seed=0, rounds=1)
+    statics._compile(plan, options)
+    files = sorted(tmp_path.glob("*/model.fusion"))
+    assert [path.parent.name for path in files] == ["two.4.0.1", "two.4.0.3", "two.open"]
+    files[0].unlink()
+    written = [path.stat().st_mtime_ns for path in files[1:]]
+    statics._time(plan, options)
+    assert "two, 1 shapes: geometric mean" in capsys.readouterr().out
+    (form,) = json.loads((tmp_path / "two.json").read_text())
+    assert form["call"] == 3
+    assert min(form["open_s"], form["static_s"]) > 0
+    statics._compile(plan, options)
+    assert files[0].exists()
+    assert [path.stat().st_mtime_ns for path in files[1:]] == written
+    statics._costs(plan, options)
+    assert "compile_s: " in capsys.readouterr().out
 
 
 def found(ours: list[list[float]], peer: list[list[float]]) -> StreamResult:
