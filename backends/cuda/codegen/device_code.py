@@ -14,7 +14,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -23,9 +23,11 @@ from tvm.ir import Var
 from backends.cuda.codegen.count_traffic import count_traffic
 from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from backends.cuda.codegen.launches import launches_of
-from backends.cuda.codegen.nvrtc import assemble
+from backends.cuda.codegen.nvrtc import Assembled, assemble
+from backends.cuda.codegen.without_spills import Taken, without_spills
 from backends.cuda.libraries.call import LibraryCall, read_call
 from backends.cuda.libraries.mark import call_of
+from backends.cuda.runtime.cubin import read_resources
 from backends.cuda.traffic import LaunchTraffic
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.abandon import checkpoint
@@ -97,9 +99,10 @@ def write_code(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> 
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as members:
         for name, func in functions.items():
             check()
-            kernels[name] = generate_kernels(name, func, archs[0])
-            for launch in kernels[name].launches:
-                made = {arch: assemble(launch.kernel.source, arch) for arch in archs}
+            generated = generate_kernels(name, func, archs[0])
+            assembled = [_assemble(launch, archs) for launch in generated.launches]
+            kernels[name] = replace(generated, launches=tuple(launch for launch, _ in assembled))
+            for launch, made in assembled:
                 data = {"cu": launch.kernel.source.encode(), "ptx": made[archs[-1]].ptx}
                 data |= {f"{arch}.cubin": code.cubin for arch, code in made.items()}
                 for suffix, member in data.items():
@@ -110,6 +113,19 @@ def write_code(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> 
         held = json.dumps({"archs": archs, "kernels": described}, indent=1)
         members.writestr(zipfile.ZipInfo(_LAUNCHES, _TIME), held)
     return file.getvalue()
+
+
+def _assemble(launch: Launch, archs: Sequence[str]) -> tuple[Launch, dict[str, Assembled]]:
+    """Return a launch with its kernel as it is to spill least, and its code for each of `archs`."""
+    made: dict[tuple[str, str], Assembled] = {}
+
+    def taken(kernel: CudaKernel, arch: str) -> Taken:
+        code = made[kernel.source, arch] = assemble(kernel.source, arch)
+        found = read_resources(code.cubin, kernel.symbol)
+        return (found.registers, found.local_bytes) if found else (0, 0)
+
+    kernel = without_spills(launch.kernel, archs, taken)
+    return replace(launch, kernel=kernel), {arch: made[kernel.source, arch] for arch in archs}
 
 
 def read_code(data: bytes) -> dict[str, DeviceKernels]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import tvm
@@ -93,8 +94,7 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     text = tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source()
     text, extents = text[text.index('extern "C" __global__') :], _launch_extents(func)
     for blocks in _blocks_of_sm(func):
-        bounds = f"__launch_bounds__({extents['threadIdx.x']}"
-        text = text.replace(f"{bounds})", f"{bounds}, {blocks})")
+        text = leave_registers_for(blocks, text)
     return CudaKernel(
         source=PRELUDE + INSTRUCTIONS + text,
         symbol=str(symbol.name_hint),
@@ -103,6 +103,12 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
         threads=extents.get("threadIdx.x", 1),
         shared_bytes=_dynamic_bytes(func),
     )
+
+
+def leave_registers_for(blocks: int, source: str) -> str:
+    """Return CUDA C of a kernel that has ptxas leave registers for so many blocks on an SM, in place of those that it
+    named before."""
+    return re.sub(r"(__launch_bounds__\(\d+)[^)]*\)", rf"\1, {blocks})", source)
 
 
 def _has_int64(func: tirx.PrimFunc) -> bool:

@@ -3,7 +3,8 @@
 The steps are commands, one after another: what NVRTC and ptxas make of each model for each architecture (`resources`),
 the tests of kernels on the emulator, of sectors, banks and published pairs (pytest), and whole models on the emulator
 (`emulate_zoo`). What each says is kept in a folder, so that a run that was ended goes on where it was: a step that
-passed is not run again until sources change. Ends with 1 where a step fails, or has not passed in its time.
+passed is not run again until sources change, and a kernel is compiled again when its text has. Ends with 1 where a step
+fails, or has not passed in its time.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import hashlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.cuda.devices import DEVICES
 from bench import zoo
 from fusion.report.table import format_table
 from tests.backends.cuda import toolkit
 from tests.backends.cuda.emulator import emulate
+from tests.backends.cuda.resources import PRECISIONS
 
 _ROOT = Path(__file__).parents[3]
 _SOURCES = ("backends", "bench", "fusion", "partition", "tests/backends")
@@ -79,7 +80,8 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     proofs = Proofs(folder, options.limit)
     models = options.models or [*zoo.names(), *(zoo.names(zoo.BEYOND) if options.beyond else ())]
-    rows = [proofs.run(step) for step in _steps(models, options.precision or ["fp32"])]
+    kernels = options.folder.absolute() / "kernels"
+    rows = [proofs.run(step) for step in _steps(models, options.precision or PRECISIONS, kernels)]
     print(format_table(_HEADER, rows))
     return 0 if all(result.startswith("passed") for _, result, _ in rows) else 1
 
@@ -88,18 +90,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.backends.cuda.prove", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="of any set of the zoo (default: the first)")
     parser.add_argument("--beyond", action="store_true", help="the models of the other zoo too")
-    parser.add_argument("--precision", action="append", help="as of fusion.compile, several times (default: fp32)")
+    parser.add_argument("--precision", action="append", choices=PRECISIONS, help="several times (default: all)")
     parser.add_argument("--folder", type=Path, required=True, help="where results are kept")
     parser.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="of a step (default: 1800)")
     return parser
 
 
-def _steps(models: list[str], precisions: list[str]) -> Iterator[Step]:
+def _steps(models: list[str], precisions: Sequence[str], kernels: Path) -> Iterator[Step]:
     for precision in precisions:
         for model in models:
-            for arch in DEVICES:
-                words = ("tests.backends.cuda.resources", model, "--arch", arch, "--precision", precision)
-                yield Step(f"{model} {arch} {precision}", words)
+            words = ("tests.backends.cuda.resources", model, "--precision", precision, "--folder", str(kernels))
+            yield Step(f"{model} {precision}", words)
     yield Step("kernels", ("pytest", "-q", "-p", "no:cacheprovider", "tests/backends/cuda"))
     yield Step("emulated models", ("tests.backends.cuda.emulate_zoo",))
 

@@ -129,6 +129,21 @@ def test_what_is_moved_comes_in_hardly_more_sectors_than_it_lies_in(
     assert (sectors_read(reference, arrays) + -(-output.nbytes // SECTOR_BYTES)) / moved >= 0.95
 
 
+def test_transposes_of_which_neither_side_is_whole_use_what_lines_of_a_tile_can() -> None:
+    """A line of 64 numbers that begins anywhere lies in sectors of its own bytes and one more, less one number."""
+    x = numbers(201, 331).astype("float32")
+    func = prim_func(lambda b, x: op.permute_dims(x, [1, 0]), [x])
+    output = np.full(x.T.shape, np.nan, x.dtype)
+    counts = run_kernels(generate_kernels("kernel", schedule(func, A100).func, "sm_80"), [x, output], (3,))
+    np.testing.assert_array_equal(output, x.T)
+    line = 64 * x.itemsize
+    most = line / (line + SECTOR_BYTES - x.itemsize)
+    assert most < 0.95
+    assert sum(each.load_bytes + each.store_bytes for each in counts) == 2 * x.nbytes
+    moved = sum(each.load_sectors + each.store_sectors for each in counts)
+    assert 2 * x.nbytes / (SECTOR_BYTES * moved) >= 0.95 * most
+
+
 def sectors_read(reference: Callable[..., np.ndarray], arrays: list[np.ndarray]) -> int:
     """Return in how many sectors those elements of the arrays lie that the result has."""
     of_sector = SECTOR_BYTES // arrays[0].itemsize

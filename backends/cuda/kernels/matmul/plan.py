@@ -18,7 +18,7 @@ _MANY_REGISTERS = 128
 """Of a thread by the estimate, from which on ptxas is told how many blocks an SM is to hold. Where it is not, it stops
 at a number that lets one block more be there, and spills what is above it, though it has registers left: tiles of 64 x
 64 of float32 need 117, and had 96 and 24 bytes spilled for a fifth block (12.9.86 and 13.0.88, sm_90). What takes fewer
-met no such number in any tile, and told takes a quarter more in the median (120 kernels)."""
+spills in few kernels (`without_spills.py` mends them), and told takes a quarter more in the median (120 kernels)."""
 _SHARED_BYTES = min(device.shared_bytes for device in DEVICES.values())
 """Of an SM of any device of the table: the loops of one architecture run on later ones."""
 _OTHER_REGISTERS = 32

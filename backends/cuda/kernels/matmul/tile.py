@@ -25,6 +25,9 @@ Expr = Any
 VECTOR_BYTES = 16
 _PERIOD = 8
 """Vectors that all banks hold: 32 banks of 4 bytes, CUDA C++ programming guide, "Shared memory"."""
+_UNROLLED = 16
+"""Copies of a thread for one tile that are written out; more are a loop. ptxas keeps what the addresses of all of them
+have in common, so that 64 copies of single elements of windows took all 255 registers, and spilled 224 bytes."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +82,25 @@ class Tile:
         Args:
             to: A buffer of bytes, and where in it the tile begins.
         """
-        operand, many = self.operand, self.operand.many
-        of_line = self.line // many
-        copies = of_line * self.lines
-        for turn in range(-(-copies // threads)):
+        copies = self.line // self.operand.many * self.lines
+        turns = copies // threads
+        if turns > _UNROLLED:
+            with nest.run("copy", turns) as turn:
+                self._copy_one(nest, to, begin, nest.bind("which", thread + turn * threads))
+        for turn in range(0 if turns <= _UNROLLED else turns, -(-copies // threads)):
             which = nest.bind("which", thread + turn * threads)
             with guard(nest, None if (turn + 1) * threads <= copies else which < copies):
-                line = nest.bind("line", tirx.floordiv(which, int64(of_line)))
-                element = nest.bind("element", tirx.floormod(which, int64(of_line)) * many)
-                outer, depth = (line, element) if operand.by_depth else (element, line)
-                source, bytes_ = self._source(begin, nest.bind("outer", begin.outer + outer), begin.depth + depth)
-                place = to[1] + self.at(line, line, element * operand.item_bytes)
-                size = many * operand.item_bytes
-                call_device(nest, f"copy_async<{size}>", address(to[0], place), source, bytes_)
+                self._copy_one(nest, to, begin, which)
+
+    def _copy_one(self, nest: Nest, to: tuple[Var, Expr], begin: Begin, which: Var) -> None:
+        operand, many = self.operand, self.operand.many
+        of_line = self.line // many
+        line = nest.bind("line", tirx.floordiv(which, int64(of_line)))
+        element = nest.bind("element", tirx.floormod(which, int64(of_line)) * many)
+        outer, depth = (line, element) if operand.by_depth else (element, line)
+        source, bytes_ = self._source(begin, nest.bind("outer", begin.outer + outer), begin.depth + depth)
+        place = to[1] + self.at(line, line, element * operand.item_bytes)
+        call_device(nest, f"copy_async<{many * operand.item_bytes}>", address(to[0], place), source, bytes_)
 
     def _source(self, begin: Begin, outer: Expr, depth: Expr) -> tuple[Expr, Expr]:
         """Return where a copy reads, and how many bytes: none outside of the operand."""
