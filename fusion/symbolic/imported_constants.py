@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import tvm
@@ -30,32 +30,42 @@ class ImportedConstants:
         count: How many places there are at which one is read.
         opened: What those that depend on sizes may be, by place. Without what the model does not compute with, as the
             shape that a tensor is to have: it is another one at each size.
+        fixed: Those that are the same at both, by place, without what imports share, which is data of the model: the
+            others may be made of sizes, as the least of a thousand and all pixels, and be other ones elsewhere.
     """
 
     count: int
     opened: Mapping[int, tuple[OpenWeight, ...]]
+    fixed: Mapping[int, tvm.runtime.Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, mods: Sequence[tvm.IRModule], fit: Fit) -> ImportedConstants:
         """Return those of imports at the probes of `fit`."""
         rows = list(zip(*map(_tensors, mods), strict=False))
-        joined = {place: _join(row, fit) for place, row in enumerate(rows)}
-        return cls(len(rows), {place: weight for place, weight in joined.items() if weight is not None})
+        made = {place: row for place, row in enumerate(rows) if not all(value.same_as(row[0]) for value in row)}
+        fixed = {place: row[0] for place, row in made.items() if all(_equal(row[0], value) for value in row)}
+        joined = {place: _join(row, fit) for place, row in made.items() if place not in fixed}
+        return cls(len(rows), {place: weight for place, weight in joined.items() if weight is not None}, fixed)
+
+    def made(self, value: relax.Expr) -> list[np.ndarray]:
+        """Return those of `fixed` that an operator of the first import reads."""
+        held = [each.value for each in find(value, GenericConst)]
+        return [as_numpy(each) for each in held if any(each.same_as(other) for other in self.fixed.values())]
 
     def grow_with(self, symbol: str) -> bool:
         """Return whether larger sizes of `symbol` need larger tables."""
         return any(weight.grows and symbol in weight.symbols for weight, *_ in self.opened.values())
 
-    def depend_on(self, symbol: str) -> bool:
-        """Return whether any of them does."""
-        return any(symbol in weight.symbols for weight, *_ in self.opened.values())
-
     def can_be(self, mod: tvm.IRModule, sizes: Sizes) -> bool:
         """Return whether those of an import at `sizes` go on as these begin."""
         held = _tensors(mod)
-        return len(held) == self.count and all(
-            any(grown(weight, as_numpy(held[place]), sizes) for weight in rivals)
-            for place, rivals in self.opened.items()
+        return (
+            len(held) == self.count
+            and all(_equal(held[place], value) for place, value in self.fixed.items())
+            and all(
+                any(grown(weight, as_numpy(held[place]), sizes) for weight in rivals)
+                for place, rivals in self.opened.items()
+            )
         )
 
 
@@ -78,10 +88,14 @@ def _tensors(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
 
 
 def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tuple[OpenWeight, ...] | None:
-    if all(value.same_as(values[0]) for value in values):  # as imports share them
-        return None
     try:
         joined = join_weight([as_numpy(value) for value in values], fit)
     except Declined:
         return None
     return joined if isinstance(joined, tuple) else None
+
+
+def _equal(one: tvm.runtime.Tensor, other: tvm.runtime.Tensor) -> bool:
+    """Return whether two constants are the same to the last bit."""
+    held, there = as_numpy(one), as_numpy(other)
+    return held.dtype == there.dtype and held.shape == there.shape and held.tobytes() == there.tobytes()

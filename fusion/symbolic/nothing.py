@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, chain, combinations
 from math import prod
 
@@ -22,7 +23,7 @@ from fusion.errors import FusionError
 from fusion.extents import Extent, Sizes
 from fusion.frontends.branched import MAIN, split_branches
 from fusion.frontends.imported import BranchCall, read_branch_call
-from fusion.symbolic.imported_constants import constants_of
+from fusion.symbolic.imported_constants import ImportedConstants, constants_of
 from fusion.symbolic.join_weights import grown
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
@@ -51,15 +52,16 @@ def bounds_with_nothing(
         if taken[0] == taken.step == 1 and symbol not in divided and len(taking) < _MOST:
             sizes = empty.sizes([symbol])
             try:
-                left = empty.left_out([symbol])
+                walk = empty.walk([symbol])
                 for others in _some_of(taking):
-                    empty.left_out([*others, symbol])
+                    empty.walk([*others, symbol])
                 mod = importer.read(sizes)
+                held, near = constants_of(mod), found.near[0]
+                walk.check_made(found.constants, held)
             except (Declined, FusionError):
                 continue
-            held, near = constants_of(mod), found.near[0]
             larger = [weight if _is_same(weight, near, sizes) else _larger(weight, sizes, held) for weight in told]
-            if None not in larger and found.graph.is_at(outline(mod), sizes, left):
+            if None not in larger and found.graph.is_at(outline(mod), sizes, frozenset(walk.left)):
                 bounds[symbol] = range(taken.stop)
                 told = tuple(filter(None, larger))
                 taking.append(symbol)
@@ -90,8 +92,9 @@ class _Emptied:
         """Return the sizes where those of `symbols` are 0."""
         return self.found.dims.all_sizes({**self.found.near[0], **dict.fromkeys(symbols, 0)})
 
-    def left_out(self, symbols: Sequence[str]) -> frozenset[int]:
-        """Return which operators an import may leave out where the sizes of `symbols` are 0.
+    def walk(self, symbols: Sequence[str]) -> _Walk:
+        """Return the walk through the model, which tells what an import may leave out where the sizes of `symbols` are
+        0.
 
         Raises:
             Declined: An operator makes something of nothing, for which there is no rule.
@@ -106,7 +109,7 @@ class _Emptied:
         given = zip(walk.graphs[MAIN].params, self.found.dims.shapes(sizes).values(), strict=False)
         nothing = {param for param, shape in given if 0 in shape}
         walk.through(MAIN, nothing, set(nothing))
-        return frozenset(walk.left)
+        return walk
 
 
 def _is_before_first(weight: OpenWeight, sizes: Sizes) -> bool:
@@ -135,7 +138,11 @@ def _is_held(weight: OpenWeight, sizes: Sizes, held: Sequence[np.ndarray]) -> bo
     if not weight.covers(sizes):
         return False
     value = weight.at(sizes)
-    return any(value.shape == each.shape and np.array_equal(value, each) for each in held)
+    return any(map(partial(_equal, value), held))
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.array_equal(one, other)
 
 
 @dataclass
@@ -148,6 +155,7 @@ class _Walk:
         firsts: The place of the first of these lines among those of all.
         of_nothing: Operators that may make something of nothing.
         left: Places of operators that an import may leave out.
+        filled: Operators whose results have elements, by place.
     """
 
     graphs: Mapping[str, relax.Function]
@@ -156,6 +164,7 @@ class _Walk:
     sizes: Sizes
     of_nothing: Collection[str]
     left: set[int] = field(default_factory=set, init=False)
+    filled: dict[int, relax.Expr] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, mod: tvm.IRModule, graph: OpenOutline, sizes: Sizes, of_nothing: Collection[str]) -> _Walk:
@@ -186,11 +195,25 @@ class _Walk:
                 pass
             elif not all(counts) or (read & nothing and line.operator not in self.of_nothing):
                 raise Declined(f"{line.operator} makes something of nothing")
+            if binding.var not in nothing:
+                self.filled[place] = binding.value
             if binding.var in nothing or read <= known:
                 known.add(binding.var)
                 self.left.add(place)
             elif line.operator == "concat" and len(read - nothing) == 1:
                 self.left.add(place)
+
+    def check_made(self, constants: ImportedConstants, held: Sequence[np.ndarray]) -> None:
+        """Raise where `constants` that may be made of sizes may be other ones than an import has at 0, which are `held`
+        there; of an operator that it may leave out it does not tell.
+
+        Raises:
+            Declined: They may, as where what decides is whether there is anything.
+        """
+        for place, value in self.filled.items():
+            made = constants.made(value)
+            if made and (place in self.left or not all(any(map(partial(_equal, each), held)) for each in made)):
+                raise Declined("a constant may be another one there")
 
     def _through_branches(
         self, call: BranchCall, nothing: Collection[relax.Var], known: set[relax.Var], *, are_empty: bool

@@ -416,9 +416,7 @@ class SizedImports:
 
         def is_same(size: int) -> bool:
             sizes = found.with_size(symbol, size)
-            return self.is_same(sizes, found.graph) and (
-                not found.constants.depend_on(symbol) or found.constants.can_be(self.read(sizes), sizes)
-            )
+            return self.is_same(sizes, found.graph) and found.constants.can_be(self.read(sizes), sizes)
 
         dims, near = found.dims, found.near[0][symbol]
         division = dims.division(symbol)
@@ -442,8 +440,6 @@ class SizedImports:
         smaller size tells how they go on.
         """
         highest, seen = self._largest_graph(symbol, found), found.near[1][symbol]
-        if not found.constants.depend_on(symbol):
-            return highest
         left, smaller = 0, dict.fromkeys(found.dims.at_most(symbol, size) for size in _CHECKED)
         for size in (highest, *(size for size in smaller if seen < size < highest)):
             sizes = found.with_size(symbol, size)
