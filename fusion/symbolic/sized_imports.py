@@ -46,6 +46,10 @@ _BOUNDED = (512, 1024, 2048)
 """Sizes of others, such as of one that counts positions in a table: the largest for which the model is the same."""
 
 
+class TableEndedError(Declined):
+    """Every run would read behind the end of a table."""
+
+
 @dataclass(frozen=True)
 class FoundModel:
     """What imports tell of a model.
@@ -135,7 +139,7 @@ class SizedImports:
         if imported.mod is None or imported.subgraphs:
             raise Declined("ONNX Runtime runs a part of it")
         if fails_always(imported.mod):
-            raise Declined("every run of it fails: a table ends before these sizes")
+            raise TableEndedError("every run of it fails: a table ends before these sizes")
         return join_branches(imported.mod, imported.branches)
 
     def find(self) -> FoundModel:
@@ -492,6 +496,26 @@ class SizedImports:
             return graph.is_at(self._outline(sizes), sizes)
         except (Declined, FusionError):
             return False
+
+    def goes_on(self, sizes: Sizes, found: FoundModel) -> bool:
+        """Return whether operators and constants at `sizes` of the inputs are those of `found`; of constants that an
+        import leaves to the run it does not tell, nor of sizes behind the end of a table, which each call is asked for.
+
+        Raises:
+            LimitError: The model does not fit the memory there.
+        """
+        everything = found.dims.all_sizes(sizes)
+        try:
+            lines = self._outline(sizes)
+        except LimitError:
+            raise
+        except TableEndedError:
+            return True
+        except (Declined, FusionError):
+            return False
+        return found.graph.is_at(lines, everything) and (
+            found.graph.leaves(lines) or found.constants.can_be(self.read(sizes), everything)
+        )
 
     def stages(self, found: FoundModel, ctx: Context) -> tuple[Constants, ...]:
         """Return what tells the constants of the model at sizes of the inputs: as it was imported, and as passes

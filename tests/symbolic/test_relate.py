@@ -54,8 +54,9 @@ def test_a_cache_grows_in_one_form(total: str, by_table: bool, first: int, tmp_p
     check(loaded, model, (2, 11, 2))
 
 
-@pytest.mark.parametrize(("total", "most"), [("past + length", 14), ("total", 21)])
+@pytest.mark.parametrize(("total", "most"), [("past + length", 22), ("total", 29)])
 def test_a_decoder_is_imported_at_few_sizes(total: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight of them are the corners of its bounds."""
     read, asked = SizedImports._read, list[Mapping[str, Sequence[int]]]()
 
     def count(importer: SizedImports, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
