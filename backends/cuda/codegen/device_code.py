@@ -25,7 +25,7 @@ from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import Assembled, assemble
 from backends.cuda.codegen.without_spills import Taken, without_spills
-from backends.cuda.libraries.call import LibraryCall, read_call
+from backends.cuda.libraries.call import DeviceLibraryCall, read_call
 from backends.cuda.libraries.mark import call_of
 from backends.cuda.runtime.cubin import read_resources
 from backends.cuda.traffic import LaunchTraffic
@@ -70,7 +70,7 @@ class DeviceKernels:
     parameters: int
     workspaces: tuple[int, ...]
     launches: tuple[Launch, ...]
-    call: LibraryCall | None = None
+    call: DeviceLibraryCall | None = None
 
 
 def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels:

@@ -35,7 +35,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], LibraryWork]] = {CUBLASLT: 
 
 
 @dataclass(frozen=True)
-class LibraryCall:
+class DeviceLibraryCall:
     """What a library computes, and where its tensors are.
 
     Attributes:
@@ -51,8 +51,8 @@ class LibraryCall:
         return {"library": self.work.library, "work": asdict(held), "arguments": list(self.arguments)}
 
 
-def read_call(fields: Mapping[str, Any]) -> LibraryCall:
-    """Return the call that `LibraryCall.fields` returned these of.
+def read_call(fields: Mapping[str, Any]) -> DeviceLibraryCall:
+    """Return the call that `DeviceLibraryCall.fields` returned these of.
 
     Raises:
         ValueError: They are of none, or of a library that is not known.
@@ -61,7 +61,7 @@ def read_call(fields: Mapping[str, Any]) -> LibraryCall:
     if library not in _READERS:
         raise ValueError(f"its kernels are run by {library!r}, which is not known here")
     work = _READERS[library](fields["work"] if "work" in fields else fields["product"])
-    call = LibraryCall(work, tuple(map(int, fields["arguments"])))
+    call = DeviceLibraryCall(work, tuple(map(int, fields["arguments"])))
     if len(call.arguments) != work.tensors:
         raise ValueError(f"{library} has not {len(call.arguments)} tensors for {work}")
     return call

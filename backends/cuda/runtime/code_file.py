@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backends.cuda.libraries.call import LibraryCall, read_call
+from backends.cuda.libraries.call import DeviceLibraryCall, read_call
 from backends.cuda.runtime.device import FoundDevice, fitting_arch, runs_on
 from backends.cuda.traffic import LaunchTraffic
 from fusion.errors import TargetError
@@ -50,7 +50,7 @@ class CodeFunction:
     parameters: int
     workspaces: tuple[int, ...]
     launches: tuple[CodeLaunch, ...]
-    call: LibraryCall | None
+    call: DeviceLibraryCall | None
 
 
 class CodeFile:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.cuda.devices import STATIC_SHARED
-from backends.cuda.libraries.call import LibraryCall
+from backends.cuda.libraries.call import DeviceLibraryCall
 from backends.cuda.libraries.loaded import LoadedWork, load_work
 from backends.cuda.runtime.code_file import CodeFile, CodeLaunch
 from backends.cuda.runtime.device import OpenDevice
@@ -134,7 +134,7 @@ class LoadedKernels:
             for each in function.launches
         ]  # fmt: skip
 
-    def _work(self, kernel: str, call: LibraryCall) -> LoadedWork:
+    def _work(self, kernel: str, call: DeviceLibraryCall) -> LoadedWork:
         if kernel not in self._works:
             self._works[kernel] = load_work(self._device, call.work)
         return self._works[kernel]

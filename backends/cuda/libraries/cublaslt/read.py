@@ -11,7 +11,7 @@ from tvm.sym import Analyzer
 from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
 from backends.cuda.libraries.behind import Behind, read_behind
-from backends.cuda.libraries.call import LibraryCall
+from backends.cuda.libraries.call import DeviceLibraryCall
 from backends.cuda.libraries.cublaslt.product import LibraryProduct, OperandLayout
 from backends.cuda.libraries.mark import parameter_of
 from backends.tensorir.emit import int64
@@ -21,7 +21,7 @@ from fusion.declined import Declined
 Expr = Any
 
 
-def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> LibraryCall:
+def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceLibraryCall:
     """Return the call that computes `func`.
 
     Raises:
@@ -30,7 +30,7 @@ def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> LibraryCall:
     product = read_product(func)
     behind = read_behind(product.sums, product.columns, product.behind)
     tensors = [product.left.buffer, product.right.buffer, behind.result, *behind.added]
-    return LibraryCall(
+    return DeviceLibraryCall(
         LibraryProduct(
             batches=product.batches,
             rows=product.rows,

@@ -49,7 +49,7 @@ class _Writer:
     library: CuDnn
     descriptors: Descriptors
     convolution: LibraryConvolution
-    _operations: list[int] = field(default_factory=list)
+    _operations: list[int] = field(default_factory=list, init=False)
 
     def write(self) -> int:
         convolution, make = self.convolution, self.descriptors.make

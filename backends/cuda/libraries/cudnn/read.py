@@ -12,7 +12,7 @@ from tvm.sym import Analyzer
 
 from backends.cuda.kernels.matmul.read import behind_sums, read_factors
 from backends.cuda.libraries.behind import Behind, read_behind
-from backends.cuda.libraries.call import LibraryCall
+from backends.cuda.libraries.call import DeviceLibraryCall
 from backends.cuda.libraries.cudnn.convolution import DTYPES, LibraryConvolution
 from backends.cuda.libraries.mark import parameter_of
 from backends.tensorir.accesses import range_of
@@ -37,7 +37,7 @@ _ALIGNED = 16
 learning performance guide, "Tensor Core Requirements". 9.28.1 ranks others first for 13 channels by 17, and for 3."""
 
 
-def read_convolution_call(func: tirx.PrimFunc, *, tfloat32: bool) -> LibraryCall:
+def read_convolution_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceLibraryCall:
     """Return the call that computes `func`.
 
     Raises:
@@ -56,7 +56,7 @@ def read_convolution_call(func: tirx.PrimFunc, *, tfloat32: bool) -> LibraryCall
     behind = read_behind(*_sums(stages, anchor, outputs))
     convolution = window.convolution(tfloat32, behind)
     tensors = [window.image, window.weight, behind.result, *behind.added]
-    return LibraryCall(convolution, tuple(parameter_of(func, tensor) for tensor in tensors))
+    return DeviceLibraryCall(convolution, tuple(parameter_of(func, tensor) for tensor in tensors))
 
 
 def _sums(stages: Sequence[Stage], anchor: Stage, outputs: set[Var]) -> tuple[Var, int, Any]:
