@@ -152,19 +152,19 @@ def feature_pyramid() -> Graph:
 
 
 def embedding() -> Graph:
-    """Rows gathered from a table, their mean, and the largest of each feature."""
+    """Rows gathered from a table, moved by the input, their mean, and the largest of each feature."""
     nodes = [
         node("Gather", ["table", "ids"], ["e"]),
-        node("Add", ["e", "positions"], ["a"]),
+        node("Add", ["e", "x"], ["a"]),
         node("LayerNormalization", ["a", "gamma", "beta"], ["n"], axis=-1),
         node("ReduceMean", ["n"], ["mean"], axes=[1], keepdims=0),
         node("ReduceMax", ["n"], ["max"], axes=[1], keepdims=0),
         node("Concat", ["mean", "max"], ["j"], axis=-1),
         node("Gemm", ["j", "w", "b"], ["y"], transB=1),
     ]
-    weights = {"table": weight(50, 24), "positions": weight(9, 24), "gamma": weight(24), "beta": weight(24)}
+    weights = {"table": weight(50, 24), "gamma": weight(24), "beta": weight(24)}
     weights |= {"w": weight(7, 48, scale=0.2), "b": weight(7), "ids": np.random.default_rng(0).integers(0, 50, (3, 9))}
-    return nodes, {}, {"y": (3, 7)}, weights
+    return nodes, {"x": (3, 9, 24)}, {"y": (3, 7)}, weights
 
 
 def gated_sequence() -> Graph:
