@@ -84,12 +84,6 @@ def test_elements_that_are_written(reduction: str, axis: int) -> None:
     assert is_computed_once("ScatterElements", TABLE, places, numbers(4, 4, 4), axis=axis, reduction=reduction)
 
 
-@pytest.mark.parametrize("axis", [-1, 0, 1])
-def test_elements_that_are_read(axis: int) -> None:
-    places = np.argsort(numbers(4, 4, 4), axis=axis) - TABLE.shape[axis]
-    assert is_computed_once("GatherElements", TABLE, places, axis=axis)
-
-
 @pytest.mark.parametrize(
     ("operator", "operands"),
     [

@@ -219,9 +219,9 @@ _COSTS: dict[str, tuple[Count, int]] = {
     **_rows(_FAST, _taken, "Gather"),
     **_rows(_FAST * 4, _first, "BatchNormalization InstanceNormalization LayerNormalization"),
     **_rows(_INDEXED, _first, "ScatterElements ScatterND"),
-    **_rows(_INDEXED, _second, "GatherElements"),
     **_rows(_SLOW, _first, "Erf Gelu"),
     **_rows(_SLOW, _twice, "TopK Unique"),
+    **_rows(_SLOW, _second, "GatherElements"),
     **_rows(_SLOW, _taken_by_rows, "GatherND"),
     **_rows(_FAST, _product, "MatMul MatMulInteger Gemm"),
 }  # fmt: skip

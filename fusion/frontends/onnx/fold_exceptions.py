@@ -73,6 +73,13 @@ def _starts_before_the_first(node: NodeProto, opset: int, arrays: Arrays) -> boo
     return bool(((steps < 0) & (starts < np.negative(extents))).any())
 
 
+def _index_outside(node: NodeProto, opset: int, arrays: Arrays) -> bool:
+    """The reference takes it modulo the axis, every run is an error."""
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    size = arrays[0].shape[axis]
+    return bool(((arrays[1] < -size) | (arrays[1] >= size)).any())
+
+
 def _has_nan(node: NodeProto, opset: int, arrays: Arrays) -> bool:
     """NumPy's order of NaN is neither ONNX Runtime's nor ours."""
     return _is_float(arrays[0]) and bool(np.isnan(arrays[0]).any())
@@ -140,6 +147,7 @@ _OTHERWISE: Mapping[str, Otherwise] = {
     "Cast": _to_few_bits,
     "Div": _divides_by_zero,
     "DynamicQuantizeLinear": _quotient_overflows,
+    "GatherElements": _index_outside,
     "InstanceNormalization": _not_float32,
     "LayerNormalization": _not_float32,
     "LogSoftmax": _logarithm_of_zero,

@@ -32,17 +32,12 @@ class ScatterElements(OpRun):  # type: ignore[misc]
     def _run(
         self, data: Array, indices: Array, updates: Array, axis: int = 0, reduction: str | None = None
     ) -> tuple[Array]:
-        return (_written(data, _along(axis, indices), updates, reduction),)
+        place: list[Any] = list(np.ogrid[tuple(slice(extent) for extent in indices.shape)])
+        place[axis] = indices
+        return (_written(data, tuple(place), updates, reduction),)
 
 
-class GatherElements(OpRun):  # type: ignore[misc]
-    """Elements of a tensor where indices along an axis say, as ONNX's operator of that name."""
-
-    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
-        return (data[_along(axis, indices)],)
-
-
-OPERATORS = (ScatterND, ScatterElements, GatherElements)
+OPERATORS = (ScatterND, ScatterElements)
 """What takes the place of the reference's own. An index outside of an axis is an `IndexError`."""
 
 
@@ -54,10 +49,3 @@ def _written(data: Array, place: Place, updates: Array, reduction: str | None) -
     else:
         _REDUCTIONS[reduction](result, place, updates)
     return result
-
-
-def _along(axis: int, indices: Array) -> Place:
-    """Return the place of each element of `indices`, with its value for the position on `axis`."""
-    place: list[Any] = list(np.ogrid[tuple(slice(extent) for extent in indices.shape)])
-    place[axis] = indices
-    return tuple(place)
