@@ -40,7 +40,7 @@ class SessionSubgraph:
     """A subgraph that can be run; see `register`. Results that have one of `dtypes` are cast to it."""
 
     session: ort.InferenceSession
-    names: tuple[str, ...]
+    inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tensors_only: bool
     arrays_only: bool
@@ -54,7 +54,7 @@ class SessionSubgraph:
         """
         if self.arrays_only:
             return [tvm_ffi.from_dlpack(array) for array in _run_arrays(self, list(map(np.from_dlpack, tensors)))]
-        feeds = {name: from_tensor(tensor) for name, tensor in zip(self.names, tensors, strict=True)}
+        feeds = {name: from_tensor(tensor) for name, tensor in zip(self.inputs, tensors, strict=True)}
         return [to_tensor(value) for value in _run(self, feeds)]
 
 
@@ -78,7 +78,7 @@ def register(key: str, onnx_bytes: bytes, threads: int) -> SessionSubgraph:
                 session = open_session(cast_outputs(onnx_bytes, dtypes), threads)
             known = SessionSubgraph(
                 session=session,
-                names=tuple(value.name for value in session.get_inputs()),
+                inputs=tuple(value.name for value in session.get_inputs()),
                 outputs=tuple(value.name for value in session.get_outputs()),
                 tensors_only=_takes_values(session),
                 arrays_only=_ARRAYS.issuperset(_kinds(session)),
@@ -172,11 +172,11 @@ def run(subgraph: SessionSubgraph, values: Sequence[Any]) -> list[Any]:
     if subgraph.arrays_only:
         return _run_arrays(subgraph, [np.asarray(value) for value in values])
     if subgraph.tensors_only:
-        feeds = {name: to_value(np.asarray(value)) for name, value in zip(subgraph.names, values, strict=True)}
+        feeds = {name: to_value(np.asarray(value)) for name, value in zip(subgraph.inputs, values, strict=True)}
         return [to_array(value) for value in _run(subgraph, feeds)]
     try:
         # Strings, sequences and optionals; bfloat16 and smaller types it takes as its own values, and does not give.
-        feeds = {name: _as_taken(value) for name, value in zip(subgraph.names, values, strict=True)}
+        feeds = {name: _as_taken(value) for name, value in zip(subgraph.inputs, values, strict=True)}
         results = subgraph.session.run(subgraph.outputs, feeds)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise run_error(error) from error
@@ -192,7 +192,7 @@ def _as_taken(value: Any) -> Any:
 
 
 def _run_arrays(subgraph: SessionSubgraph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    feeds = dict(zip(subgraph.names, arrays, strict=True))
+    feeds = dict(zip(subgraph.inputs, arrays, strict=True))
     try:
         return [np.asarray(result) for result in subgraph.session.run(subgraph.outputs, feeds)]
     except Exception as error:  # ONNX Runtime's exceptions share no base class

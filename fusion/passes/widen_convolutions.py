@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from fusion.bindings import call_name
+from fusion.bindings import call_name, operand
 from fusion.passes.rebuild import constant, rebuild_main
 from fusion.shapes import dims_of
 
@@ -40,7 +40,7 @@ def _widen(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> re
     attrs = value.attrs
     if (attrs.data_layout, attrs.kernel_layout) != ("NCW", _KERNEL_LAYOUTS[operator]):
         return value
-    sizes = dims_of(value.args[1].ty.shape)
+    sizes = dims_of(operand(value, "weight").ty.shape)
     is_depthwise = int(attrs.groups) > 1 and sizes is not None and sizes[1] == 1
     axis = _ROW if is_depthwise else _COLUMN
     left, right = (int(n) for n in attrs.padding)

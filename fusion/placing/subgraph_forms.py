@@ -103,10 +103,11 @@ def _inline(mod: tvm.IRModule, forms: Mapping[str, ImportedModel]) -> tvm.IRModu
 
 def _key_of(value: relax.Expr) -> str:
     """Return the key of the subgraph that `value` calls; "" where it calls none."""
-    is_call = isinstance(value, relax.Call) and len(value.args) > 1 and isinstance(value.args[0], relax.ExternFunc)
-    if not is_call or str(value.args[0].global_symbol) != RUN_SUBGRAPH:
+    if not isinstance(value, relax.Call) or len(value.args) < 2:
         return ""
-    return str(value.args[1].value)
+    function, key, *_ = value.args
+    is_subgraph = isinstance(function, relax.ExternFunc) and str(function.global_symbol) == RUN_SUBGRAPH
+    return str(key.value) if is_subgraph else ""
 
 
 def _body(builder: relax.BlockBuilder, main: relax.Function, arguments: list[relax.Expr]) -> relax.Expr:

@@ -59,14 +59,15 @@ class ImportedConstants:
     def can_be(self, mod: tvm.IRModule, sizes: Sizes) -> bool:
         """Return whether those of an import at `sizes` go on as these begin."""
         held = _tensors(mod)
-        return (
-            len(held) == self.count
-            and all(_equal(held[place], value) for place, value in self.fixed.items())
-            and all(
-                any(grown(weight, as_numpy(held[place]), sizes) for weight in rivals)
-                for place, rivals in self.opened.items()
-            )
+        return self.stay_in(mod) and all(
+            any(grown(weight, as_numpy(held[place]), sizes) for weight in rivals)
+            for place, rivals in self.opened.items()
         )
+
+    def stay_in(self, mod: tvm.IRModule) -> bool:
+        """Return whether an import has as many constants, and the `fixed` ones at their places."""
+        held = _tensors(mod)
+        return len(held) == self.count and all(_equal(held[place], value) for place, value in self.fixed.items())
 
 
 def constants_of(mod: tvm.IRModule) -> list[np.ndarray]:

@@ -57,7 +57,8 @@ def bounds_with_nothing(
                     empty.walk([*others, symbol])
                 mod = importer.read(sizes)
                 held, near = constants_of(mod), found.near[0]
-                walk.check_made(found.constants, held)
+                if not found.constants.stay_in(mod):
+                    walk.check_made(found.constants, held)
             except (Declined, FusionError):
                 continue
             larger = [weight if _is_same(weight, near, sizes) else _larger(weight, sizes, held) for weight in told]
@@ -205,7 +206,7 @@ class _Walk:
 
     def check_made(self, constants: ImportedConstants, held: Sequence[np.ndarray]) -> None:
         """Raise where `constants` that may be made of sizes may be other ones than an import has at 0, which are `held`
-        there; of an operator that it may leave out it does not tell.
+        there, at other places; of an operator that it may leave out it does not tell.
 
         Raises:
             Declined: They may, as where what decides is whether there is anything.
