@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backends.cuda.libraries.sums import DTYPES, LibrarySums
+
 NAME = "cublaslt"
 """Of the library, in the registry and in code files."""
-DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class OperandLayout:
 
 
 @dataclass(frozen=True)
-class LibraryProduct:
+class LibraryProduct(LibrarySums):
     """`max(sum over k of left[b, i, k] * right[b, k, j] + bias[j] + residual[b, i, j], 0)`, whose results and
     residual lie b, i, j one behind another.
 
@@ -57,18 +58,6 @@ class LibraryProduct:
     def library(self) -> str:
         """See `LibraryWork`."""
         return NAME
-
-    @property
-    def tensors(self) -> int:
-        """See `LibraryWork`."""
-        return 3 + self.has_bias + self.has_residual
-
-    @property
-    def multiplied(self) -> str:
-        """The operands that tensor cores multiply; "" where there are none."""
-        if self.dtype != "float32":
-            return self.dtype
-        return "tfloat32" if self.tfloat32 else ""
 
     def __str__(self) -> str:
         batches = f"{self.batches} x " if self.batches > 1 else ""

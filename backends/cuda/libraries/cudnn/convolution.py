@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backends.cuda.libraries.sums import DTYPES, LibrarySums
+
 NAME = "cudnn"
 """Of the library, in the registry and in code files."""
-DTYPES = ("float32", "float16", "bfloat16")
 _PAIRS = ("size", "taps", "strides", "dilations", "before", "after")
 
 
 @dataclass(frozen=True)
-class LibraryConvolution:
+class LibraryConvolution(LibrarySums):
     """`max(sum over r, s, c of image[n, y * stride + r * dilation - before, ..., c] * weight[o, r, s, c] + bias[o] +
     residual[n, y, x, o], 0)`, where images are 0 outside.
 
@@ -52,16 +53,6 @@ class LibraryConvolution:
     def library(self) -> str:
         """See `LibraryWork`."""
         return NAME
-
-    @property
-    def tensors(self) -> int:
-        """See `LibraryWork`."""
-        return 3 + self.has_bias + self.has_residual
-
-    @property
-    def multiplied(self) -> str:
-        """See `LibraryWork`."""
-        return self.dtype if self.dtype != "float32" else "tfloat32" if self.tfloat32 else ""
 
     @property
     def made_size(self) -> tuple[int, int]:

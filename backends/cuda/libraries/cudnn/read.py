@@ -13,8 +13,9 @@ from tvm.sym import Analyzer
 from backends.cuda.kernels.matmul.read import behind_sums, read_factors
 from backends.cuda.libraries.behind import Behind, read_behind
 from backends.cuda.libraries.call import DeviceLibraryCall
-from backends.cuda.libraries.cudnn.convolution import DTYPES, LibraryConvolution
+from backends.cuda.libraries.cudnn.convolution import LibraryConvolution
 from backends.cuda.libraries.mark import parameter_of
+from backends.cuda.libraries.sums import DTYPES
 from backends.tensorir.accesses import range_of
 from backends.tensorir.emit import int64
 from backends.tensorir.inlining import is_branch
