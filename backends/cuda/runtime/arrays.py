@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from backends.cuda.runtime.captures import Capture, capture_on
 from backends.cuda.runtime.device import OpenDevice
 from backends.cuda.runtime.dlpack import CUDA, export
 from backends.cuda.runtime.driver import LEGACY_STREAM
@@ -48,6 +50,14 @@ class ResultPool:
             for event in read:
                 event.wait(stream)
             return memory
+        return self.take_new(size)
+
+    def take_new(self, size: int) -> DeviceMemory:
+        """Return so many bytes that nobody had.
+
+        Raises:
+            LimitError: There are none.
+        """
         try:
             return DeviceMemory(self.device, size, "a result")
         except LimitError:
@@ -65,6 +75,10 @@ class ResultPool:
             try:
                 with self.device.current():
                     for stream in readers:
+                        capture = capture_on(self.device, stream)
+                        if capture is not None:  # nothing there tells when it has read this, but the end of the graph
+                            capture.keep(memory)
+                            return
                         read.append(DeviceEvent(self.device))
                         read[-1].record(stream)
             except FusionError:  # the context has ended, or this process came out of a fork
@@ -91,11 +105,25 @@ class ResultPool:
                 event.synchronize()
 
 
+@dataclass(frozen=True)
+class CapturedRun:
+    """A run in a capture of a caller's.
+
+    Attributes:
+        identity: Of the capture.
+        end: Behind the run, for who is captured there too.
+    """
+
+    identity: int
+    end: DeviceEvent
+
+
 class DeviceArray:
     """A result of a module, on its device. It speaks DLPack: `torch.from_dlpack(array)`, `cupy.from_dlpack(array)`.
 
     Kernels may still write it; who takes it by DLPack waits for them on the stream it names, without holding up this
-    process. `numpy()` waits and copies.
+    process. `numpy()` waits and copies. One that was made in a capture of a stream is what the last launch of the
+    graph left; its memory is nobody else's, and is there as long as this or the graph.
 
     Attributes:
         shape: Its extents; it is dense.
@@ -103,11 +131,18 @@ class DeviceArray:
     """
 
     def __init__(
-        self, memory: DeviceMemory, pool: ResultPool, ready: DeviceEvent, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self,
+        memory: DeviceMemory,
+        pool: ResultPool,
+        ready: DeviceEvent,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        captured: CapturedRun | None = None,
     ) -> None:
         self.shape, self.dtype = shape, dtype
-        self._memory, self._pool, self._ready = memory, pool, ready
+        self._memory, self._pool, self._ready, self._captured = memory, pool, ready, captured
         self._readers: set[int] = set()
+        self._is_in_graph = captured is not None
 
     @property
     def ndim(self) -> int:
@@ -172,11 +207,24 @@ class DeviceArray:
         if stream != -1:
             reader, device = LEGACY_STREAM if stream is None else stream, self._pool.device
             with device.current():
-                self._ready.wait(reader)
-                if not waits_for_default(device, reader):
-                    self._readers.add(reader)
+                capture = capture_on(device, reader)
+                if capture is not None:
+                    self._read_in(capture, reader)
+                else:
+                    self._ready.wait(reader)
+                    if not waits_for_default(device, reader):
+                        self._readers.add(reader)
         versioned = max_version is not None and tuple(max_version) >= (1, 0)
         return export(self, self._memory.address, ordinal, self.shape, self.dtype, versioned=versioned)
+
+    def _read_in(self, capture: Capture, reader: int) -> None:
+        """Have a captured stream wait for it, and the graph keep it, which reads it in each launch."""
+        if self._captured is not None and self._captured.identity == capture.identity:
+            self._captured.end.wait(reader)
+            return
+        capture.keep((self._memory, self._ready))
+        self._is_in_graph = True
+        self._ready.wait_by_each_launch(reader)
 
     def __repr__(self) -> str:
         """Return dtype, shape and device."""
@@ -185,7 +233,7 @@ class DeviceArray:
     def __del__(self) -> None:
         # Half made, it has none of these.
         pool, memory = self.__dict__.get("_pool"), self.__dict__.get("_memory")
-        if pool is not None and memory is not None:
+        if pool is not None and memory is not None and not self._is_in_graph:
             pool.give(memory, self._readers)
 
 

@@ -14,7 +14,7 @@ from ctypes import c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from backends.cuda.runtime.driver import BROKEN, SPAWN, Driver, no_device, open_driver
+from backends.cuda.runtime.driver import BROKEN, CAPTURE_RELAXED, SPAWN, Driver, no_device, open_driver
 from fusion.errors import DeviceLostError, FusionError, LimitError, TargetError
 from fusion.forks import Lock
 
@@ -205,17 +205,20 @@ class OpenDevice:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Have its context current in the block, in this thread.
+        """Have its context current in the block, in this thread, where nothing that is called ends captures of others.
 
         Raises:
             DeviceLostError: A kernel failed before, or this process came out of a fork.
         """
         if not self.is_usable:
             raise self._lost()
+        mode = ctypes.c_int(CAPTURE_RELAXED)
         self._driver.call("cuCtxPushCurrent_v2", self._context)
+        self._driver.status("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         try:
             yield
         finally:
+            self._driver.status("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
             self._driver.status("cuCtxPopCurrent_v2", ctypes.byref(c_void_p()))
 
     def call(self, name: str, *arguments: Any) -> None:

@@ -26,6 +26,8 @@ CAPTURE_RELAXED = 2
 """What a thread does meanwhile does not end the capture of a stream (CU_STREAM_CAPTURE_MODE_RELAXED)."""
 NOT_READY = 600
 """What an event answers whose work is not done."""
+BY_EACH_LAUNCH = 1
+"""Each launch of a captured graph records an event, or waits for it: CU_EVENT_RECORD_EXTERNAL, ..._WAIT_EXTERNAL."""
 
 
 class KernelNode(ctypes.Structure):
@@ -76,6 +78,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (POINTER(_HANDLE), c_uint),
     "cuEventDestroy_v2": (_HANDLE,),
     "cuEventRecord": (_HANDLE, _HANDLE),
+    "cuEventRecordWithFlags": (_HANDLE, _HANDLE, c_uint),
     "cuEventQuery": (_HANDLE,),
     "cuEventSynchronize": (_HANDLE,),
     "cuGraphCreate": (POINTER(_HANDLE), c_uint),
@@ -83,6 +86,13 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuGraphAddChildGraphNode": (POINTER(_HANDLE), _HANDLE, POINTER(_HANDLE), c_size_t, _HANDLE),
     "cuStreamBeginCapture_v2": (_HANDLE, c_int),
     "cuStreamEndCapture": (_HANDLE, POINTER(_HANDLE)),
+    "cuStreamGetCaptureInfo_v2": (
+        _HANDLE, POINTER(c_int), POINTER(c_uint64), POINTER(_HANDLE), POINTER(POINTER(_HANDLE)), POINTER(c_size_t),
+    ),
+    "cuThreadExchangeStreamCaptureMode": (POINTER(c_int),),
+    "cuUserObjectCreate": (POINTER(_HANDLE), c_void_p, c_void_p, c_uint, c_uint),
+    "cuUserObjectRelease": (_HANDLE, c_uint),
+    "cuGraphRetainUserObject": (_HANDLE, _HANDLE, c_uint, c_uint),
     "cuGraphInstantiateWithFlags": (POINTER(_HANDLE), _HANDLE, c_uint64),
     "cuGraphLaunch": (_HANDLE, _HANDLE),
     "cuGraphExecDestroy": (_HANDLE,),
@@ -100,6 +110,8 @@ _OTHER_CODE = {200, 209, 218, 221, 300, 301}
 BROKEN = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
 """After which a context does nothing more: ECC_UNCORRECTABLE, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED,
 ASSERT, and the faults of kernels."""
+_CAPTURE = range(900, 909)
+"""What refuses work beside a capture of a stream."""
 SPAWN = "start processes by multiprocessing's spawn, and open the module in each"
 """What to do where a process came out of a fork."""
 _ON_CPU = 'compile the model with target="llvm" to run it on this machine\'s CPU'
@@ -175,6 +187,9 @@ class Driver:
                 why=f"{why}; an index of the model's own may lie outside of what it indexes",
                 hint="look at the inputs; this process can use the device no more, start another",
             )
+        if code in _CAPTURE:
+            hint = "in a capture pass its stream: module(x, stream=torch.cuda.current_stream())"
+            return ExecutionError("the CUDA driver refused a call beside a capture of a stream", why=why, hint=hint)
         return ExecutionError("the CUDA driver refused a call", why=why, hint="report it")
 
     def _text(self, name: str, code: int) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from backends.cuda.runtime.arrays import DeviceArray, ResultPool
+from backends.cuda.runtime.arrays import CapturedRun, DeviceArray, ResultPool
+from backends.cuda.runtime.captures import Capture, capture_on, let_go
 from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import FoundDevice, OpenDevice, open_device
 from backends.cuda.runtime.dlpack import CUDA, CUDA_MANAGED, ForeignTensor
@@ -43,6 +44,7 @@ class CudaExecutable:
             FusionError: As of `DeviceRuntime.load`.
             ValueError: The code is damaged.
         """
+        let_go()
         self._device, self._run = open_device(found), run
         self._kernels = LoadedKernels(self._device, CodeFile(code), run, ALIGNMENT)
         self._shapes = [(spec.extents, spec.dtype) for spec in run.inputs]
@@ -59,6 +61,7 @@ class CudaExecutable:
         self._staging: deque[_Staging] = deque(maxlen=os.cpu_count())
         self._graphs: OrderedDict[tuple[int, ...], DeviceGraph | None] = OrderedDict()
         self._held: deque[tuple[DeviceEvent, Sequence[Any], _Staging | None]] = deque()
+        self._captured: CapturedRun | None = None
         self._lock = Lock()
 
     def receive(self, value: Any, spec: TensorSpec, stream: Any) -> ForeignTensor | None:
@@ -105,6 +108,11 @@ class CudaExecutable:
     def run(self, values: Sequence[Any], stream: Any) -> tuple[Any, ...]:
         """See `DeviceExecutable`."""
         ours = _handle_of(stream)
+        if ours:
+            with self._device.current():
+                capture = capture_on(self._device, ours)
+            if capture is not None:
+                return self._run_in_capture(values, ours, capture)
         if any(isinstance(value, ForeignTensor) for value in values):
             return self._run_there(values, ours or LEGACY_STREAM)
         return self._run_from_here(values, ours or self._stream.handle)
@@ -151,19 +159,45 @@ class CudaExecutable:
                     self._copy_in(staging, number, stream)
                 else:
                     self._place(number, value, at, stream)
-            memories = self._take_results(at, stream)
+            memories = [self._results.take(size, stream) for size in self._result_sizes()]
+            self._place_results(memories, at)
             self._start(at, stream)
-            for memory, output in zip(memories, self._run.outputs, strict=True):
-                size = tensor_bytes(output.shape, output.dtype)
-                if not output.is_own and size:
-                    self._device.call("cuMemcpyDtoDAsync_v2", memory.address, at[output.place], size, stream)
+            self._copy_results(memories, at, stream)
             ready.record(stream)
             self._done.record(stream)
             self._held.append((ready, values, staging))
-        return tuple(
-            DeviceArray(memory, self._results, ready, output.shape, numpy_dtype(output.dtype))
-            for memory, output in zip(memories, self._run.outputs, strict=True)
-        )
+        return self._arrays(memories, ready, None)
+
+    def _run_in_capture(self, values: Sequence[Any], stream: int, capture: Capture) -> tuple[DeviceArray, ...]:
+        """Return outputs on the device, which each launch of the caller's graph writes. That waits for the run before
+        it, and has the next one wait, as runs do that are no graph's; it holds all that its kernels use."""
+        for value, spec in zip(values, self._run.inputs, strict=True):
+            if isinstance(value, np.ndarray):
+                raise InputError(
+                    f"input {spec.name!r} is not on the device",
+                    where=f"input {spec.name!r}",
+                    why="its stream is captured, and a graph reads in each launch what is on the device",
+                    hint=f'copy it to a tensor on "{self._device.found.label}" before the capture, and pass that',
+                )
+        at = dict(self._at)
+        with self._device.current(), self._lock:
+            let_go()
+            memories = [self._results.take_new(size) for size in self._result_sizes()]
+            ready, run = DeviceEvent(self._device), CapturedRun(capture.identity, DeviceEvent(self._device))
+            capture.keep((self, memories, ready))
+            if self._captured is not None and self._captured.identity == capture.identity:
+                self._captured.end.wait(stream)
+            self._done.wait_by_each_launch(stream)
+            for number, value in enumerate(values):
+                self._place(number, value, at, stream)
+            self._place_results(memories, at)
+            self._kernels.launch(addresses_of(self._kernels.places, at), stream)
+            self._copy_results(memories, at, stream)
+            ready.record_by_each_launch(stream)
+            self._done.record_by_each_launch(stream)
+            run.end.record(stream)
+            self._captured = run
+        return self._arrays(memories, ready, run)
 
     def _copy_in(self, staging: _Staging, number: int, stream: int) -> None:
         source = staging.input(number)
@@ -181,17 +215,32 @@ class CudaExecutable:
         if size:
             self._device.call("cuMemcpyDtoDAsync_v2", at[place], tensor.address, size, stream)
 
-    def _take_results(self, at: dict[DevicePlace, int], stream: int) -> list[DeviceMemory]:
-        """Return memory for each output; kernels write those that are their own there."""
-        memories = []
+    def _result_sizes(self) -> Iterator[int]:
+        """Yield the bytes of each output."""
         for output in self._run.outputs:
             size = tensor_bytes(output.shape, output.dtype)
+            yield max(size, self._run.results[output.place.index]) if output.is_own else size
+
+    def _place_results(self, memories: Sequence[DeviceMemory], at: dict[DevicePlace, int]) -> None:
+        """Have kernels write the outputs that are their own where they go."""
+        for memory, output in zip(memories, self._run.outputs, strict=True):
             if output.is_own:
-                size = max(size, self._run.results[output.place.index])
-            memories.append(self._results.take(size, stream))
-            if output.is_own:
-                at[output.place] = memories[-1].address
-        return memories
+                at[output.place] = memory.address
+
+    def _copy_results(self, memories: Sequence[DeviceMemory], at: Mapping[DevicePlace, int], stream: int) -> None:
+        """Copy the others there, behind the kernels."""
+        for memory, output in zip(memories, self._run.outputs, strict=True):
+            size = tensor_bytes(output.shape, output.dtype)
+            if not output.is_own and size:
+                self._device.call("cuMemcpyDtoDAsync_v2", memory.address, at[output.place], size, stream)
+
+    def _arrays(
+        self, memories: Sequence[DeviceMemory], ready: DeviceEvent, captured: CapturedRun | None
+    ) -> tuple[DeviceArray, ...]:
+        return tuple(
+            DeviceArray(memory, self._results, ready, output.shape, numpy_dtype(output.dtype), captured)
+            for memory, output in zip(memories, self._run.outputs, strict=True)
+        )
 
     def _start(self, at: Mapping[DevicePlace, int], stream: int) -> None:
         """Start the kernels: one by one where their addresses are new, for the driver may still have to load them; as a
@@ -217,6 +266,7 @@ class CudaExecutable:
 
     def _let_go(self) -> None:
         """Give up the inputs of runs that are done: their owners may write to them, or free them, from now on."""
+        let_go()
         while self._held and self._held[0][0].is_reached():
             _, _, staging = self._held.popleft()
             if staging is not None:

@@ -7,7 +7,9 @@
 // - addresses on the device are none of this process: who follows one ends with a segmentation fault;
 // - streams that tests have mixed take turns, where nothing orders them;
 // - a copy from other memory than pinned returns when that is read, and is written later, as the default stream's;
-// - copies that do not wait take pinned memory only; nodes of a graph that do not wait for each other run last to first.
+// - copies that do not wait take pinned memory only; nodes of a graph that do not wait for each other run last to first;
+// - a capture of a stream ends in an error where a thread does what the driver's reference calls unsafe, or waits for it,
+//   and events do not lead into it or out of it, but for those that each launch of the graph records and waits for.
 //
 // Compiled with -DWITH_CUDA_H the functions are held to the prototypes of NVIDIA's header.
 #include <dlfcn.h>
@@ -32,7 +34,7 @@
 #ifdef WITH_CUDA_H
 #include <cuda.h>
 #else
-typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUstreamCaptureMode;
+typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUstreamCaptureMode, CUstreamCaptureStatus;
 typedef unsigned long long CUdeviceptr, cuuint64_t;
 typedef struct CUctx_st* CUcontext;
 typedef struct CUmod_st* CUmodule;
@@ -42,6 +44,8 @@ typedef struct CUevent_st* CUevent;
 typedef struct CUgraph_st* CUgraph;
 typedef struct CUgraphNode_st* CUgraphNode;
 typedef struct CUgraphExec_st* CUgraphExec;
+typedef struct CUuserObject_st* CUuserObject;
+typedef void (*CUhostFn)(void*);
 typedef struct {
   CUfunction func;
   unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
@@ -64,6 +68,7 @@ struct Device { int capability = 80, sms = 108, shared = 163 << 10; size_t memor
 struct Stream;
 struct Context { int ordinal; Stream* legacy; int error = 0; };
 struct Graph;
+struct Node;
 struct Stream {
   Context* context;
   bool blocking;
@@ -71,15 +76,30 @@ struct Stream {
   uint64_t asked = 0, done = 0;
   bool running = false;
   Graph* captured = nullptr;  // what is asked of it goes there
+  std::vector<Node*> last;    // behind these
 };
-struct Event { Context* context; Stream* stream = nullptr; uint64_t point = 0; };
+struct Event {
+  Context* context;
+  Stream* stream = nullptr;
+  uint64_t point = 0, capture = 0;  // in which it was recorded, behind these nodes
+  std::vector<Node*> last;
+};
+struct Object { CUhostFn destroy; void* data; unsigned references; };
 struct Module { Context* context; std::string symbol; Kernel kernel; Run run; int parameters; bool is_cut; };
 struct Function { Module* module; int dynamic = 48 << 10; };
 struct Start { Function* function; unsigned blocks, threads, shared; std::vector<uint64_t> arguments; };
 using Job = std::function<void(Context*)>;
 struct Node { Job job; std::vector<Node*> before; };
-struct Graph { std::vector<std::unique_ptr<Node>> nodes; };
-struct Exec { std::vector<Job> order; bool is_gone = false; };
+struct Graph {
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<Event*> waits, records;  // of each launch
+  std::vector<Object*> objects;
+  uint64_t capture = 0;  // which one adds to it; 0 for none
+  int mode = 2;
+  const void* thread = nullptr;
+  bool is_broken = false;
+};
+struct Exec { std::vector<Job> order; std::vector<Event*> waits, records; std::vector<Object*> objects; bool is_gone = false; };
 struct Block { size_t size; int ordinal; };
 
 std::recursive_mutex mutex;
@@ -96,6 +116,10 @@ std::map<std::string, int> calls;
 std::map<std::string, std::pair<int, int>> failures;  // by function: after so many calls, with which error
 std::string message;
 thread_local std::vector<Context*> current;
+thread_local int capture_mode = 0;
+thread_local char thread_mark;
+uint64_t captures = 0;
+std::set<Graph*> capturing;
 
 char* here(uint64_t address) { return reinterpret_cast<char*>(address - AWAY); }
 
@@ -139,7 +163,13 @@ void drain(Stream* stream, uint64_t point) {
   }
 }
 
+Node* add_node(Graph* graph, Job job, const std::vector<Node*>& before);
+
 void push(Stream* stream, std::function<void()> job) {
+  if (stream->captured) {
+    stream->last = {add_node(stream->captured, [job](Context*) { job(); }, stream->last)};
+    return;
+  }
   std::vector<std::pair<Stream*, uint64_t>> before;
   if (stream == stream->context->legacy) {
     for (Stream* other : streams) {
@@ -188,6 +218,30 @@ int begin(const char* name, bool needs_context = true) {
   return current.back()->error;
 }
 
+// What is not safe beside a capture ends it, unless the thread or the capture says otherwise.
+int unsafe() {
+  int refused = 0;
+  for (Graph* graph : capturing) {
+    const bool is_own = graph->thread == &thread_mark;
+    const bool ends = is_own ? graph->mode != 2 && capture_mode != 2 : graph->mode == 0 && capture_mode == 0;
+    if (ends) { graph->is_broken = true; refused = 900; }
+  }
+  return refused;
+}
+
+// Waiting for what is captured ends the capture.
+int wait_for(Stream* stream) {
+  if (!stream->captured) return 0;
+  stream->captured->is_broken = true;
+  return 900;
+}
+
+void release(Object* object) {
+  if (--object->references) return;
+  object->destroy(object->data);
+  delete object;
+}
+
 Stream* stream_of(CUstream handle) {
   const auto number = reinterpret_cast<uint64_t>(handle);
   if (number <= 2) return current.back()->legacy;
@@ -212,12 +266,15 @@ Node* add_node(Graph* graph, Job job, const std::vector<Node*>& before) {
   return graph->nodes.back().get();
 }
 
-// Returns what a graph does, the last first where nothing orders it; false where nodes wait for each other.
+// Returns what a graph does, the last first where nothing orders it, or the last and the first by turns where tests have
+// mixed streams; false where nodes wait for each other.
 bool order_of(const Graph* graph, std::vector<Job>* order) {
   std::set<Node*> ran;
   while (ran.size() < graph->nodes.size()) {
     bool moves = false;
-    for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend() && !moves; ++node) {
+    const size_t size = graph->nodes.size();
+    for (size_t at = 0; at < size && !moves; ++at) {
+      const auto* node = &graph->nodes[mixes && ran.size() % 2 ? at : size - 1 - at];
       const auto& before = (*node)->before;
       if (ran.count(node->get()) || !std::all_of(before.begin(), before.end(), [&](Node* each) { return ran.count(each); })) continue;
       moves = true;
@@ -248,6 +305,9 @@ T* kept(T* made) {
 #define ENTER(...) \
   std::lock_guard<std::recursive_mutex> held(mutex); \
   if (const int refused = begin(__VA_ARGS__)) return static_cast<CUresult>(refused)
+#define ENTER_UNSAFE(NAME) \
+  ENTER(NAME); \
+  if (const int refused = unsafe()) return static_cast<CUresult>(refused)
 #define FAIL(CODE) return static_cast<CUresult>(CODE)
 #define OK return static_cast<CUresult>(0)
 
@@ -262,6 +322,7 @@ API void fake_reset(int number, int capability, size_t memory, int shared) {
   failures.clear();
   message.clear();
   mixes = false;
+  capturing.clear();
 }
 API void fake_mix(int does) { mixes = does; }
 API void fake_capability(int ordinal, int capability) { devices[ordinal].capability = capability; }
@@ -276,12 +337,7 @@ API int fake_enqueue(CUstream handle, void (*run)(void*), void* data) {
   if (current.empty()) return 201;
   Stream* stream = stream_of(handle);
   if (!stream) return 400;
-  if (stream->captured) {
-    auto& nodes = stream->captured->nodes;
-    add_node(stream->captured, [=](Context*) { run(data); }, nodes.empty() ? std::vector<Node*>{} : std::vector<Node*>{nodes.back().get()});
-  } else {
-    push(stream, [=] { run(data); });
-  }
+  push(stream, [=] { run(data); });
   return 0;
 }
 API void* fake_memory(uint64_t address, size_t size) { return room(blocks, address) < size ? nullptr : here(address); }
@@ -352,7 +408,7 @@ API CUresult CUDAAPI cuMemGetInfo_v2(size_t* left, size_t* total) {
   OK;
 }
 API CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* address, size_t size) {
-  ENTER("cuMemAlloc_v2");
+  ENTER_UNSAFE("cuMemAlloc_v2");
   if (!size) FAIL(1);
   if (device_now().used + size > device_now().memory) FAIL(2);
   const size_t whole = (size + 511) / 512 * 512;
@@ -364,7 +420,7 @@ API CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* address, size_t size) {
   OK;
 }
 API CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
-  ENTER("cuMemFree_v2");
+  ENTER_UNSAFE("cuMemFree_v2");
   auto found = blocks.find(address);
   if (found == blocks.end()) FAIL(1);
   devices[found->second.ordinal].used -= found->second.size;
@@ -373,7 +429,7 @@ API CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
   OK;
 }
 API CUresult CUDAAPI cuMemHostAlloc(void** address, size_t size, unsigned) {
-  ENTER("cuMemHostAlloc");
+  ENTER_UNSAFE("cuMemHostAlloc");
   if (!size) FAIL(1);
   *address = malloc(size);
   std::memset(*address, 0xFF, size);
@@ -381,13 +437,13 @@ API CUresult CUDAAPI cuMemHostAlloc(void** address, size_t size, unsigned) {
   OK;
 }
 API CUresult CUDAAPI cuMemFreeHost(void* address) {
-  ENTER("cuMemFreeHost");
+  ENTER_UNSAFE("cuMemFreeHost");
   if (!pinned.erase(reinterpret_cast<uint64_t>(address))) FAIL(1);
   free(address);
   OK;
 }
 API CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_t size) {
-  ENTER("cuMemcpyHtoD_v2");
+  ENTER_UNSAFE("cuMemcpyHtoD_v2");
   if (room(blocks, target) < size) FAIL(1);
   Stream* stream = current.back()->legacy;
   drain(stream, stream->asked);
@@ -399,7 +455,7 @@ API CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, siz
   OK;
 }
 API CUresult CUDAAPI cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_t size) {
-  ENTER("cuMemcpyDtoH_v2");
+  ENTER_UNSAFE("cuMemcpyDtoH_v2");
   if (room(blocks, source) < size) FAIL(1);
   drain(current.back()->legacy, current.back()->legacy->asked);
   if (current.back()->error) FAIL(current.back()->error);
@@ -445,7 +501,7 @@ API CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source
 // An image is lines of text: its kind, the architecture, the emulator's library and the kernel's, symbol, how many
 // parameters, and 1 where the kernel's shared memory is all of the size that a launch says.
 API CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
-  ENTER("cuModuleLoadData");
+  ENTER_UNSAFE("cuModuleLoadData");
   std::istringstream lines(static_cast<const char*>(image));
   std::string kind, emulator, library, symbol;
   int arch = 0, parameters = 0, is_cut = 0;
@@ -465,7 +521,7 @@ API CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
   OK;
 }
 API CUresult CUDAAPI cuModuleUnload(CUmodule module) {
-  ENTER("cuModuleUnload");
+  ENTER_UNSAFE("cuModuleUnload");
   if (!handles.erase(module)) FAIL(400);
   OK;
 }
@@ -521,14 +577,33 @@ API CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
   ENTER("cuStreamSynchronize");
   Stream* stream = stream_of(handle);
   if (!stream) FAIL(400);
+  if (const int refused = wait_for(stream)) FAIL(refused);
   drain(stream, stream->asked);
   FAIL(stream->context->error);
 }
-API CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
+API CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
   ENTER("cuStreamWaitEvent");
   Stream* stream = stream_of(handle);
   if (!stream || !handles.count(event)) FAIL(400);
   const Event known = *reinterpret_cast<Event*>(event);
+  if (flags) {
+    if (flags != 1 || !stream->captured) FAIL(1);
+    stream->captured->waits.push_back(reinterpret_cast<Event*>(event));
+    OK;
+  }
+  if (known.capture) {
+    auto found = std::find_if(
+        capturing.begin(), capturing.end(), [&](Graph* graph) { return graph->capture == known.capture; });
+    if (found == capturing.end()) FAIL(907);
+    if (stream->captured && stream->captured != *found) FAIL(902);
+    stream->captured = *found;
+    stream->last.insert(stream->last.end(), known.last.begin(), known.last.end());
+    OK;
+  }
+  if (stream->captured) {
+    stream->captured->is_broken = true;
+    FAIL(905);
+  }
   if (known.stream) push(stream, [=] { drain(known.stream, known.point); });
   OK;
 }
@@ -545,23 +620,36 @@ API CUresult CUDAAPI cuEventDestroy_v2(CUevent event) {
 API CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
   ENTER("cuEventRecord");
   auto* event = reinterpret_cast<Event*>(handle);
+  if (!handles.count(event) || !stream_of(stream)) FAIL(400);
   event->stream = stream_of(stream);
-  if (!event->stream || !handles.count(event)) FAIL(400);
+  event->capture = event->stream->captured ? event->stream->captured->capture : 0;
+  event->last = event->stream->last;
+  if (event->capture) OK;
   push(event->stream, [] {});
   event->point = event->stream->asked;
   OK;
 }
+API CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags) {
+  ENTER("cuEventRecordWithFlags");
+  Stream* stream = stream_of(handle);
+  if (!stream || !handles.count(event)) FAIL(400);
+  if (flags != 1 || !stream->captured) FAIL(1);
+  stream->captured->records.push_back(reinterpret_cast<Event*>(event));
+  OK;
+}
 API CUresult CUDAAPI cuEventQuery(CUevent handle) {
-  ENTER("cuEventQuery");
+  ENTER_UNSAFE("cuEventQuery");
   auto* event = reinterpret_cast<Event*>(handle);
   if (!handles.count(event)) FAIL(400);
+  if (event->capture) FAIL(907);
   if (event->stream && event->stream->done < event->point) FAIL(600);
   OK;
 }
 API CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
-  ENTER("cuEventSynchronize");
+  ENTER_UNSAFE("cuEventSynchronize");
   auto* event = reinterpret_cast<Event*>(handle);
   if (!handles.count(event)) FAIL(400);
+  if (event->capture) FAIL(907);
   if (event->stream) drain(event->stream, event->point);
   FAIL(event->context->error);
 }
@@ -598,15 +686,60 @@ API CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMod
   ENTER("cuStreamBeginCapture_v2");
   Stream* stream = stream_of(handle);
   if (!stream || stream == stream->context->legacy || stream->captured) FAIL(900);
-  if (static_cast<int>(mode) != 2) FAIL(901);  // freeing memory meanwhile would end it
-  stream->captured = kept(new Graph);
+  Graph* graph = kept(new Graph);
+  graph->capture = ++captures;
+  graph->mode = static_cast<int>(mode);
+  graph->thread = &thread_mark;
+  capturing.insert(graph);
+  stream->captured = graph;
+  stream->last.clear();
   OK;
 }
 API CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   ENTER("cuStreamEndCapture");
   Stream* stream = stream_of(handle);
   if (!stream || !stream->captured) FAIL(901);
-  *graph = reinterpret_cast<CUgraph>(std::exchange(stream->captured, nullptr));
+  Graph* made = stream->captured;
+  capturing.erase(made);
+  made->capture = 0;
+  for (Stream* each : streams) {
+    if (each->captured == made) { each->captured = nullptr; each->last.clear(); }
+  }
+  *graph = made->is_broken ? nullptr : reinterpret_cast<CUgraph>(made);
+  FAIL(made->is_broken ? 901 : 0);
+}
+API CUresult CUDAAPI cuStreamGetCaptureInfo_v2(
+    CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph, const CUgraphNode** before, size_t* number) {
+  ENTER("cuStreamGetCaptureInfo_v2");
+  Stream* stream = stream_of(handle);
+  if (!stream || before || number) FAIL(400);
+  *status = static_cast<CUstreamCaptureStatus>(stream->captured ? 1 + stream->captured->is_broken : 0);
+  if (!stream->captured) OK;
+  *id = stream->captured->capture;
+  *graph = reinterpret_cast<CUgraph>(stream->captured);
+  OK;
+}
+API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  ENTER("cuThreadExchangeStreamCaptureMode", false);
+  *mode = static_cast<CUstreamCaptureMode>(std::exchange(capture_mode, static_cast<int>(*mode)));
+  OK;
+}
+API CUresult CUDAAPI cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn destroy, unsigned references, unsigned flags) {
+  ENTER("cuUserObjectCreate");
+  if (flags != 1 || !references) FAIL(1);
+  *object = reinterpret_cast<CUuserObject>(kept(new Object{destroy, data, references}));
+  OK;
+}
+API CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned number) {
+  ENTER("cuUserObjectRelease");
+  if (number != 1 || !handles.count(object)) FAIL(1);
+  release(reinterpret_cast<Object*>(object));
+  OK;
+}
+API CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned number, unsigned flags) {
+  ENTER("cuGraphRetainUserObject");
+  if (number != 1 || flags != 1 || !handles.count(graph) || !handles.count(object)) FAIL(1);
+  reinterpret_cast<Graph*>(graph)->objects.push_back(reinterpret_cast<Object*>(object));
   OK;
 }
 API CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph handle, unsigned long long) {
@@ -614,7 +747,11 @@ API CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph hand
   auto* graph = reinterpret_cast<Graph*>(handle);
   if (!handles.count(graph)) FAIL(400);
   auto made = std::make_shared<Exec>();
-  if (!order_of(graph, &made->order)) FAIL(1);
+  if (graph->capture || !order_of(graph, &made->order)) FAIL(1);
+  made->waits = graph->waits;
+  made->records = graph->records;
+  made->objects = graph->objects;
+  for (Object* each : made->objects) ++each->references;
   execs[made.get()] = made;
   *exec = reinterpret_cast<CUgraphExec>(made.get());
   OK;
@@ -625,12 +762,24 @@ API CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream to) {
   Stream* stream = stream_of(to);
   if (found == execs.end() || !stream) FAIL(400);
   auto exec = found->second;
+  std::vector<Event> waits;
+  for (Event* each : exec->waits) {
+    if (!handles.count(each)) FAIL(400);
+    waits.push_back(*each);
+  }
   push(stream, [=] {
+    for (const Event& each : waits) {
+      if (each.stream) drain(each.stream, each.point);
+    }
     if (exec->is_gone) return fault(stream->context, 700, "a graph that is gone");
     for (const Job& job : exec->order) {
       if (!stream->context->error) job(stream->context);
     }
   });
+  for (Event* each : exec->records) {
+    if (!handles.count(each)) FAIL(400);
+    *each = {each->context, stream, stream->asked};
+  }
   OK;
 }
 API CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle) {
@@ -638,12 +787,14 @@ API CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle) {
   auto found = execs.find(reinterpret_cast<Exec*>(handle));
   if (found == execs.end()) FAIL(400);
   found->second->is_gone = true;
+  for (Object* each : found->second->objects) release(each);
   execs.erase(found);
   OK;
 }
 API CUresult CUDAAPI cuGraphDestroy(CUgraph graph) {
   ENTER("cuGraphDestroy");
   if (!handles.erase(graph)) FAIL(400);
+  for (Object* each : reinterpret_cast<Graph*>(graph)->objects) release(each);
   delete reinterpret_cast<Graph*>(graph);
   OK;
 }

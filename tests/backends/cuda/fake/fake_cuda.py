@@ -20,9 +20,10 @@ from backends.cuda.runtime import driver
 from backends.cuda.runtime.dlpack import ForeignTensor, export
 from tests.backends.cuda.emulator.emulate import COMPILER, WHY_NOT, kernel_library
 
-__all__ = ["WHY_NOT", "FakeCuda", "FakeReader", "FakeTensor", "fake_assemble", "fake_library"]
+__all__ = ["WHY_NOT", "FakeCapture", "FakeCuda", "FakeReader", "FakeTensor", "fake_assemble", "fake_library"]
 SOURCE = Path(__file__).with_name("fake_cuda.cc")
 _DYNAMIC = 163 << 10
+_CAPTURE_GLOBAL = 0
 
 
 @functools.cache
@@ -127,11 +128,67 @@ def _current(opened: driver.Driver, context: int) -> Iterator[None]:
         opened.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
-class FakeTensor:
-    """A tensor as libraries have it that compute on a device: written on a stream of its own, later than now, and freed
-    with the last that holds it, whatever streams have to do with it still."""
+class FakeCapture:
+    """A graph that somebody else captures on a stream, as PyTorch does: in the mode in which unsafe calls end it.
 
-    def __init__(self, array: np.ndarray, ordinal: int = 0, offset: int = 0) -> None:
+    Attributes:
+        stream: What is captured between `begin` and `end`.
+    """
+
+    def __init__(self) -> None:
+        self._driver = driver.open_driver()
+        self._context = self._driver.make("cuDevicePrimaryCtxRetain", 0)
+        self._exec = 0
+        with _current(self._driver, self._context):
+            self.stream = self._driver.make("cuStreamCreate", 1)
+
+    def begin(self) -> None:
+        """Capture the stream from now on."""
+        with _current(self._driver, self._context):
+            self._driver.call("cuStreamBeginCapture_v2", self.stream, _CAPTURE_GLOBAL)
+
+    def end(self) -> None:
+        """Make the graph of what the stream was asked for."""
+        with _current(self._driver, self._context):
+            graph = ctypes.c_void_p()
+            self._driver.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+            self._exec = self._driver.make("cuGraphInstantiateWithFlags", graph, 0)
+            self._driver.call("cuGraphDestroy", graph)
+
+    def order(self, first: int, then: int) -> None:
+        """Have a stream go on behind what another has to do now; so one is captured with another."""
+        with _current(self._driver, self._context):
+            event = self._driver.make("cuEventCreate", 2)
+            self._driver.call("cuEventRecord", event, first)
+            self._driver.call("cuStreamWaitEvent", then, event, 0)
+
+    def launch(self) -> None:
+        """Start it, on its stream."""
+        with _current(self._driver, self._context):
+            self._driver.call("cuGraphLaunch", self._exec, self.stream)
+
+    def destroy(self) -> None:
+        """Wait for it, and have it no more."""
+        with _current(self._driver, self._context):
+            self._driver.call("cuStreamSynchronize", self.stream)
+            self._driver.call("cuGraphExecDestroy", self._exec)
+
+    def write(self, tensor: FakeTensor, array: np.ndarray) -> None:
+        """Have the stream write other numbers to a tensor, later than now."""
+        mode = ctypes.c_int(driver.CAPTURE_RELAXED)
+        with _current(self._driver, self._context):
+            self._driver.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+            pinned = self._driver.make("cuMemHostAlloc", array.nbytes, 0)
+            self._driver.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+            ctypes.memmove(pinned, array.ctypes.data, array.nbytes)
+            self._driver.call("cuMemcpyHtoDAsync_v2", tensor.address, pinned, array.nbytes, self.stream)
+
+
+class FakeTensor:
+    """A tensor as libraries have it that compute on a device: written on a stream of its own, or on `stream`, later
+    than now, and freed with the last that holds it, whatever streams have to do with it still."""
+
+    def __init__(self, array: np.ndarray, ordinal: int = 0, offset: int = 0, stream: int = 0) -> None:
         self.shape, self.dtype, self.ordinal = array.shape, array.dtype, ordinal
         opened = driver.open_driver()
         self._driver, self._context = opened, opened.make("cuDevicePrimaryCtxRetain", ordinal)
@@ -139,7 +196,8 @@ class FakeTensor:
             address = ctypes.c_uint64()
             opened.call("cuMemAlloc_v2", ctypes.byref(address), array.nbytes + offset)
             self._begin, self.address = address.value, address.value + offset
-            self.stream, self._event = opened.make("cuStreamCreate", 1), opened.make("cuEventCreate", 2)
+            self.stream = stream or opened.make("cuStreamCreate", 1)
+            self._event = opened.make("cuEventCreate", 2)
             pinned = opened.make("cuMemHostAlloc", array.nbytes, 0)
             ctypes.memmove(pinned, array.ctypes.data, array.nbytes)
             opened.call("cuMemcpyHtoDAsync_v2", self.address, pinned, array.nbytes, self.stream)
@@ -151,8 +209,9 @@ class FakeTensor:
 
     def __dlpack__(self, *, stream: int | None = None) -> object:
         self.asked.append(stream)
-        with _current(self._driver, self._context):
-            self._driver.call("cuStreamWaitEvent", stream or 1, self._event, 0)
+        if stream != self.stream:
+            with _current(self._driver, self._context):
+                self._driver.call("cuStreamWaitEvent", stream or 1, self._event, 0)
         return export(self, self.address, self.ordinal, self.shape, self.dtype, versioned=len(self.asked) % 2 == 0)
 
     def __del__(self) -> None:
