@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,11 @@ ANY_FORMAT = 1
 FORWARD_INFERENCE = 96
 _CPU = 1
 _DEFAULT_STREAM = 1
+_WAIT_MS = 1
+"""How long a thread waits for the next primitive of a call before it sleeps: woken for each of them, MobileNetV2 takes
+7.9 ms in place of 5.2 (two threads of an Emerald Rapids)."""
+_IMPLEMENTATION = 8
+"""`dnnl_query_impl_info_str`."""
 _OUT_OF_MEMORY = 1
 _STATUS = (
     "success", "out_of_memory", "invalid_arguments", "unimplemented", "last_impl_reached", "runtime_error",
@@ -57,6 +62,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "dnnl_eltwise_forward_primitive_desc_create": (
         _OUT, c_void_p, c_int, c_int, _MD, _MD, c_float, c_float, c_void_p
     ),
+    "dnnl_binary_primitive_desc_create": (_OUT, c_void_p, c_int, _MD, _MD, _MD, c_void_p),
+    "dnnl_primitive_desc_query": (c_void_p, c_int, c_int, c_void_p),
     "dnnl_layer_normalization_forward_primitive_desc_create": (
         _OUT, c_void_p, c_int, _MD, _MD, _MD, c_float, c_uint, c_void_p
     ),
@@ -93,6 +100,15 @@ class ExecArg(ctypes.Structure):
     """`dnnl_exec_arg_t`: which argument of a primitive, and the memory."""
 
     _fields_ = (("argument", c_int), ("memory", c_void_p))
+
+
+class _Ident(ctypes.Structure):
+    """`ident_t`: a place in a source, as compilers tell it to OpenMP."""
+
+    _fields_ = (("_1", c_int), ("flags", c_int), ("_2", c_int), ("_3", c_int), ("place", c_char_p))
+
+
+_PLACE = _Ident(0, 2, 0, 0, b";unknown;unknown;0;0;;")
 
 
 class OneDnn:
@@ -158,24 +174,38 @@ class OneDnn:
         """Return a memory descriptor that a description of a primitive has, for as long as that is there."""
         return c_void_p(self._dnnl.dnnl_primitive_desc_query_md(description, what, index))
 
+    def implementation(self, description: Handle) -> str:
+        """Return the name of what runs a primitive."""
+        found = c_char_p()
+        self.call("dnnl_primitive_desc_query", description, _IMPLEMENTATION, 0, ctypes.byref(found))
+        return (found.value or b"").decode()
+
     def are_equal(self, one: Any, other: Any) -> bool:
         """Return whether two memory descriptors say the same."""
         return bool(self._dnnl.dnnl_memory_desc_equal(one, other))
 
     @contextmanager
     def team(self, threads: int) -> Iterator[None]:
-        """Let what this thread runs meanwhile run on so many, which sleep as soon as they have no work.
+        """Let what this thread runs meanwhile run on so many, which wait for the next primitive, and sleep at the end.
 
         Primitives are made for the number of threads that runs them, too.
         """
         before = self._openmp.omp_get_max_threads(), self._openmp.kmp_get_blocktime()
         self._openmp.omp_set_num_threads(threads)
-        self._openmp.kmp_set_blocktime(0)
+        self._openmp.kmp_set_blocktime(_WAIT_MS)
         try:
             yield
         finally:
+            # A thread waits as long as was set when it was last given work: the last primitive may run on fewer.
+            self._openmp.kmp_set_blocktime(0)
+            self._give_nothing()
             self._openmp.omp_set_num_threads(before[0])
             self._openmp.kmp_set_blocktime(before[1])
+
+    def _give_nothing(self) -> None:
+        """Have each thread of the team run a function that does nothing."""
+        function = ctypes.cast(self._openmp.omp_get_thread_num, c_void_p)
+        getattr(self._openmp, "__kmpc_fork_call")(ctypes.byref(_PLACE), 0, function)
 
 
 def dims(values: Sequence[int]) -> Any:

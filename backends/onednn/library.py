@@ -1,10 +1,8 @@
-"""oneDNN as a `Library`; to open a part of a model takes nothing of the compiler."""
+"""oneDNN as a `GraphLibrary`; to open a region takes nothing of the compiler."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from backends.backend import Open
@@ -15,31 +13,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OneDnnOperators:
-    """A `Library`."""
+class OneDnnRegions:
+    """A `GraphLibrary`."""
 
     @property
     def version(self) -> str:
         """Of the wheels."""
         return version()
 
-    @cached_property
-    def patterns(self) -> Sequence[relax.transform.FusionPattern]:
-        """See `Library`."""
-        from backends.onednn.patterns import make_patterns
+    def why_not_taken(self, call: relax.Call) -> str:
+        """See `GraphLibrary`."""
+        from backends.onednn.region import why_not_taken
 
-        return make_patterns()
+        return why_not_taken(call)
 
     def export(self, function: relax.Function) -> bytes:
-        """See `Library`."""
-        from backends.onednn.chain import CallChain
-        from backends.onednn.read import read_operation
+        """See `GraphLibrary`."""
+        from backends.onednn.region import read_region
 
-        operation, constants = read_operation(CallChain.of(function))
-        return operation.serialize(constants)
+        sequence, constants = read_region(function)
+        return sequence.serialize(constants)
 
     def open(self, data: bytes, threads: int) -> Open:
-        """See `Library`."""
+        """See `GraphLibrary`."""
         from backends.onednn.api import onednn
         from backends.onednn.executable import Executable
         from backends.onednn.operation import deserialize
@@ -47,4 +43,4 @@ class OneDnnOperators:
         return Executable(onednn(), *deserialize(data), threads)
 
 
-LIBRARY = OneDnnOperators()
+LIBRARY = OneDnnRegions()

@@ -1,4 +1,5 @@
-"""What oneDNN is to compute, as data that a saved module holds: one primitive, and what follows it elementwise."""
+"""What oneDNN is to compute, as data that a saved module holds: primitives, one after the other, and what follows each
+of them elementwise."""
 
 from __future__ import annotations
 
@@ -10,9 +11,16 @@ from typing import Any
 import numpy as np
 from safetensors import numpy as safetensors
 
-SRC, DST, WEIGHTS, BIAS, SCALE, SHIFT, SCRATCHPAD = 1, 17, 33, 41, 51, 52, 80
+SRC, SRC_1, DST, WEIGHTS, BIAS, SCALE, SHIFT, SCRATCHPAD = 1, 2, 17, 33, 41, 51, 52, 80
 """`DNNL_ARG_*`: which argument of a primitive."""
-_OPERATION = "operation"
+CONSTANT = -1
+"""The source of an operand that no value is."""
+PLAIN, FREE, GIVEN = "plain", "free", "given"
+"""In which order in memory a tensor lies: in that of its axes; as the primitive chooses; as its maker left it."""
+_SEQUENCE = "sequence"
+
+Constants = Mapping[tuple[int, int], np.ndarray]
+"""By the position of an operation, and which argument of it each is."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +30,15 @@ class PrimitiveOperand:
     Attributes:
         argument: Which.
         shape: As the primitive sees it.
-        source: The position of a parameter; -1 of a constant.
-        plain: Whether it has to lie in memory in the order of its axes; otherwise the primitive chooses.
+        source: The number of a value, or `CONSTANT`.
+        order: `PLAIN`, `FREE` or `GIVEN`; of another operand than `SRC` that is as large, the last is the order of
+            `SRC`.
     """
 
     argument: int
     shape: tuple[int, ...]
     source: int
-    plain: bool = True
+    order: str = PLAIN
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Operation:
         operands: Its arguments but the result.
         shape: Of the result, as the primitive sees it.
         result: Of the result, as the graph has it.
-        plain: As for an operand, of the result.
+        order: Of the result, `PLAIN` or `FREE`.
         sizes: Lists of numbers that the primitive takes, by name.
         numbers: Numbers that it takes, by name.
         algorithm: Name of oneDNN's, of a primitive that has several.
@@ -68,7 +77,7 @@ class Operation:
     operands: tuple[PrimitiveOperand, ...]
     shape: tuple[int, ...]
     result: tuple[int, ...]
-    plain: bool = True
+    order: str = PLAIN
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
     algorithm: str = ""
@@ -79,23 +88,63 @@ class Operation:
         behind = (post_op.operand for post_op in self.post_ops)
         return {each.argument: each for each in (*self.operands, *behind) if each is not None}
 
-    def serialize(self, constants: Mapping[int, np.ndarray]) -> bytes:
-        """Return it and its constants, by the argument that each is, as bytes."""
+
+@dataclass(frozen=True)
+class PrimitiveSequence:
+    """Operations, one after the other. Values are numbered: the inputs first, then the result of each operation.
+
+    Attributes:
+        inputs: Shapes.
+        operations: In the order they run.
+        results: Which values are returned.
+    """
+
+    inputs: tuple[tuple[int, ...], ...]
+    operations: tuple[Operation, ...]
+    results: tuple[int, ...]
+
+    def last_reads(self) -> dict[int, int]:
+        """Return for each value that operations read the position of the last of them."""
+        return {
+            operand.source: place
+            for place, operation in enumerate(self.operations)
+            for operand in operation.all_operands().values()
+        }
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        """Return the shape of a value, as the graph has it."""
+        made = value - len(self.inputs)
+        return self.inputs[value] if made < 0 else self.operations[made].result
+
+    def serialize(self, constants: Constants) -> bytes:
+        """Return it and its constants as bytes."""
         text = np.frombuffer(json.dumps(asdict(self)).encode(), np.uint8)
-        weights = {str(argument): np.ascontiguousarray(array) for argument, array in constants.items()}
-        data: bytes = safetensors.save({_OPERATION: text, **weights})
+        weights = {f"{place} {at}": np.ascontiguousarray(array) for (place, at), array in constants.items()}
+        data: bytes = safetensors.save({_SEQUENCE: text, **weights})
         return data
 
 
-def deserialize(data: bytes) -> tuple[Operation, dict[int, np.ndarray]]:
-    """Return what `Operation.serialize` wrote.
+def deserialize(data: bytes) -> tuple[PrimitiveSequence, dict[tuple[int, int], np.ndarray]]:
+    """Return what `PrimitiveSequence.serialize` wrote.
 
     Raises:
         ValueError, KeyError, TypeError: It did not write `data`.
     """
     found = safetensors.load(data)
-    fields = json.loads(found.pop(_OPERATION).tobytes())
-    operation = Operation(
+    fields = json.loads(found.pop(_SEQUENCE).tobytes())
+    sequence = PrimitiveSequence(
+        tuple(map(tuple, fields["inputs"])), tuple(map(_operation, fields["operations"])), tuple(fields["results"])
+    )
+    return sequence, {_place(name): array for name, array in found.items()}
+
+
+def _place(name: str) -> tuple[int, int]:
+    operation, argument = map(int, name.split())
+    return operation, argument
+
+
+def _operation(fields: dict[str, Any]) -> Operation:
+    return Operation(
         **{
             **fields,
             "operands": tuple(map(_operand, fields["operands"])),
@@ -105,7 +154,6 @@ def deserialize(data: bytes) -> tuple[Operation, dict[int, np.ndarray]]:
             "post_ops": tuple(map(_post_op, fields["post_ops"])),
         }
     )
-    return operation, {int(argument): array for argument, array in found.items()}
 
 
 def _post_op(fields: dict[str, Any]) -> PostOp:
@@ -118,4 +166,4 @@ def _operand(fields: dict[str, Any]) -> PrimitiveOperand:
 
 def post_op_argument(place: int) -> int:
     """Return which argument the other operand of the post-op at `place` is."""
-    return 32768 * (place + 1) | 2
+    return 32768 * (place + 1) | SRC_1

@@ -7,14 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backends.onednn.api import ANY_FORMAT, F32, FORWARD_INFERENCE, Handle, OneDnn, dims
-from backends.onednn.operation import BIAS, DST, SCALE, SHIFT, SRC, WEIGHTS, Operation
+from backends.onednn.api import ANY_FORMAT, F32, FORWARD_INFERENCE, Handle, OneDnn, OneDnnError, dims
+from backends.onednn.operation import (
+    BIAS,
+    DST,
+    FREE,
+    GIVEN,
+    SCALE,
+    SHIFT,
+    SRC,
+    SRC_1,
+    WEIGHTS,
+    Operation,
+    PrimitiveOperand,
+)
 
 ALGORITHMS = {
     "convolution_direct": 0x1,
     "eltwise_relu": 0x20,
     "eltwise_tanh": 0x21,
-    "eltwise_elu": 0x22,
     "eltwise_abs": 0x24,
     "eltwise_sqrt": 0x25,
     "eltwise_logistic": 0x29,
@@ -25,8 +36,15 @@ ALGORITHMS = {
     "pooling_avg_exclude_padding": 0x3FF,
     "softmax_accurate": 0x30000,
     "binary_add": 0x1FFF0,
+    "binary_mul": 0x1FFF1,
+    "binary_max": 0x1FFF2,
+    "binary_min": 0x1FFF3,
+    "binary_div": 0x1FFF4,
+    "binary_sub": 0x1FFF5,
 }
 """`dnnl_alg_kind_t`, without its prefix."""
+_ANY_CASE = "ref"
+"""What the names of implementations begin with that take any case."""
 _STRICT = 0
 _USER_SCRATCHPAD = 1
 _SCALE_AND_SHIFT = 0x2 | 0x4
@@ -45,7 +63,7 @@ class Site:
 
     api: OneDnn
     operation: Operation
-    kinds: Mapping[int, Handle]
+    kinds: Mapping[int, Any]
     attributes: Handle
 
     def sizes(self, name: str) -> Any:
@@ -101,6 +119,11 @@ def _eltwise(site: Site) -> Handle:
     )
 
 
+def _binary(site: Site) -> Handle:
+    kinds = site.kinds
+    return site.describe("binary", site.algorithm, kinds[SRC], kinds[SRC_1], kinds[DST])
+
+
 PRIMITIVES: Mapping[str, Callable[[Site], Handle]] = {
     "matmul": _matmul,
     "convolution": _convolution,
@@ -108,21 +131,37 @@ PRIMITIVES: Mapping[str, Callable[[Site], Handle]] = {
     "softmax": _softmax,
     "layer_normalization": _layer_normalization,
     "eltwise": _eltwise,
+    "binary": _binary,
 }
+IN_PLACE = frozenset({"eltwise", "binary"})
+"""Those whose result may take the place of `SRC`."""
 
 
-def describe(api: OneDnn, operation: Operation) -> Handle:
+def describe(api: OneDnn, operation: Operation, given: Any = None) -> Handle:
     """Return the description of the primitive that computes `operation`.
 
+    Args:
+        api: The library.
+        operation: It.
+        given: The memory descriptor of what `SRC` is made as, where that has the shape of the operand; None for one in
+            the order of its axes.
+
     Raises:
-        OneDnnError: oneDNN has none.
+        OneDnnError: oneDNN has none, or but a loop for any case, which takes a hundred times as long.
     """
-    kinds = {
-        argument: (plain_kind if operand.plain else free_kind)(api, operand.shape)
-        for argument, operand in operation.all_operands().items()
-    }
-    kinds[DST] = (plain_kind if operation.plain else free_kind)(api, operation.shape)
-    return PRIMITIVES[operation.primitive](Site(api, operation, kinds, _attributes(api, operation, kinds)))
+    operands = operation.all_operands()
+    kinds = {argument: _kind(api, operand, operands[SRC], given) for argument, operand in operands.items()}
+    kinds[DST] = (free_kind if operation.order == FREE else plain_kind)(api, operation.shape)
+    made = PRIMITIVES[operation.primitive](Site(api, operation, kinds, _attributes(api, operation, kinds)))
+    if api.implementation(made).startswith(_ANY_CASE):
+        raise OneDnnError(f"{operation.primitive}: no kernel, but a loop for any case")
+    return made
+
+
+def _kind(api: OneDnn, operand: PrimitiveOperand, src: PrimitiveOperand, given: Any) -> Any:
+    if operand.order == GIVEN and given is not None and operand.shape == src.shape:
+        return given
+    return (free_kind if operand.order == FREE else plain_kind)(api, operand.shape)
 
 
 def plain_kind(api: OneDnn, shape: Sequence[int]) -> Handle:
@@ -144,7 +183,7 @@ def plain_attributes(api: OneDnn) -> Handle:
     return made
 
 
-def _attributes(api: OneDnn, operation: Operation, kinds: Mapping[int, Handle]) -> Handle:
+def _attributes(api: OneDnn, operation: Operation, kinds: Mapping[int, Any]) -> Handle:
     made = plain_attributes(api)
     behind = api.make("dnnl_post_ops", "create")
     for each in operation.post_ops:

@@ -1,80 +1,50 @@
-"""Tables of the Relax operators that oneDNN runs: what begins a chain, and what may follow in one."""
+"""Tables of the Relax operators that oneDNN runs: what a primitive computes, and what may follow one in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from backends.onednn.chain import CallChain, ChainCall, array_of, numbers_of, shape_of
+from backends.onednn.call import Described, Read, ReadCall, array_of, extents_of, numbers_of, shape_of
 from backends.onednn.operation import (
     BIAS,
+    CONSTANT,
+    FREE,
+    GIVEN,
+    PLAIN,
     SCALE,
     SHIFT,
     SRC,
+    SRC_1,
     WEIGHTS,
     Operation,
     PostOp,
     PrimitiveOperand,
     post_op_argument,
 )
-from fusion.bindings import call_name, data_of, operand
+from fusion.bindings import call_name, data_of
 from fusion.declined import Declined
 
 
-@dataclass(frozen=True, eq=False)
-class First:
-    """The first call of a chain as a row of the table sees it.
-
-    Attributes:
-        chain: The chain.
-        call: The call.
-    """
-
-    chain: CallChain
-    call: relax.Call
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the result."""
-        return shape_of(self.call)
-
-    def operand(self, name: str) -> relax.Expr:
-        """Return an operand by its name."""
-        return operand(self.call, name)
-
-    def argument(
-        self, which: int, value: relax.Expr, shape: tuple[int, ...], *, plain: bool = True
-    ) -> PrimitiveOperand:
-        """Return the argument `which` of a primitive, which sees `value` under a shape."""
-        return PrimitiveOperand(which, shape, self.chain.source(value), plain)
-
-    def require(self, holds: bool, why: str) -> None:
-        """Decline the call unless something holds."""
-        if not holds:
-            raise Declined(why)
-
-
-def _matmul(first: First) -> Operation:
+def _matmul(read: ReadCall) -> Described:
     """Batches of rows by one matrix are a product of matrices."""
-    left, right = first.call.args
+    left, right = read.call.args
     rows, weights = shape_of(left), shape_of(right)
-    first.require(len(rows) > 1 and len(weights) > 1, "one operand is a vector")
-    result = first.shape
+    read.require(len(rows) > 1 and len(weights) > 1, "one operand is a vector")
+    result = read.shape
     if len(weights) == 2:
         rows, shape = _rows(rows), _rows(result)
     else:
         rank, shape = len(result), result
         rows, weights = (1,) * (rank - len(rows)) + rows, (1,) * (rank - len(weights)) + weights
-    operands = (
-        first.argument(SRC, left, rows),
-        first.argument(WEIGHTS, right, weights, plain=not isinstance(right, GenericConst)),
-    )
-    return Operation("matmul", operands, shape, result)
+    order = FREE if isinstance(right, GenericConst) else PLAIN
+    operands = read.argument(SRC, left, rows), read.argument(WEIGHTS, right, weights, order)
+    return read.described(Operation("matmul", operands, shape, result), [left, right])
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -82,22 +52,18 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
     return prod(shape[:-1]), shape[-1]
 
 
-def _convolution(first: First) -> Operation:
-    data, weight, attrs = first.operand("data"), first.operand("weight"), first.call.attrs
-    first.require(isinstance(weight, GenericConst), "its weights are no constant")
+def _convolution(read: ReadCall) -> Described:
+    data, weight, attrs = read.operand("data"), read.operand("weight"), read.call.attrs
+    read.require(isinstance(weight, GenericConst), "its weights are no constant")
     kept = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.out_layout in ("", "NCHW")
-    first.require(kept, "its tensors lie in other orders")
+    read.require(kept, "its tensors lie in other orders")
     groups, shape = int(attrs.groups), shape_of(weight)
     if groups > 1:
         shape = (groups, shape[0] // groups, *shape[1:])
-    operands = (
-        first.argument(SRC, data, shape_of(data), plain=False),
-        first.argument(WEIGHTS, weight, shape, plain=False),
-    )
+    operands = read.argument(SRC, data, shape_of(data), FREE), read.argument(WEIGHTS, weight, shape, FREE)
     sizes = {**_window(attrs), "strides": numbers_of(attrs.strides)}
-    return Operation(
-        "convolution", operands, first.shape, first.shape, plain=False, sizes=sizes, algorithm="convolution_direct"
-    )
+    made = Operation("convolution", operands, read.shape, read.shape, FREE, sizes=sizes, algorithm="convolution_direct")
+    return read.described(made, [data, weight])
 
 
 def _window(attrs: relax.Attrs) -> dict[str, tuple[int, ...]]:
@@ -108,47 +74,75 @@ def _window(attrs: relax.Attrs) -> dict[str, tuple[int, ...]]:
     return {"dilation": dilation, "begin": padding[:half], "end": padding[half:]}
 
 
-def _average_pool(first: First) -> Operation:
-    (data,), attrs = first.call.args, first.call.attrs
-    first.require(attrs.layout == "NCHW" and attrs.out_layout in ("", "NCHW"), "its tensors lie in other orders")
-    first.require(not attrs.ceil_mode, "its last windows may begin or end outside")
+def _average_pool(read: ReadCall) -> Described:
+    (data,), attrs = read.call.args, read.call.attrs
+    read.require(attrs.layout == "NCHW" and attrs.out_layout in ("", "NCHW"), "its tensors lie in other orders")
+    read.require(not attrs.ceil_mode, "its last windows may begin or end outside")
     algorithm = f"pooling_avg_{'include' if attrs.count_include_pad else 'exclude'}_padding"
     sizes = {**_window(attrs), "strides": numbers_of(attrs.strides), "kernel": numbers_of(attrs.pool_size)}
-    source = first.argument(SRC, data, shape_of(data))
-    return Operation("pooling", (source,), first.shape, first.shape, sizes=sizes, algorithm=algorithm)
+    source = read.argument(SRC, data, shape_of(data), GIVEN)
+    made = Operation("pooling", (source,), read.shape, read.shape, FREE, sizes=sizes, algorithm=algorithm)
+    return read.described(made, [data])
 
 
-def _softmax(first: First) -> Operation:
-    (data,), shape = first.call.args, first.shape
-    numbers = {"axis": float(int(first.call.attrs.axis) % len(shape))}
-    source = first.argument(SRC, data, shape)
-    return Operation("softmax", (source,), shape, shape, numbers=numbers, algorithm="softmax_accurate")
+def _softmax(read: ReadCall) -> Described:
+    (data,), shape = read.call.args, read.shape
+    numbers = {"axis": float(int(read.call.attrs.axis) % len(shape))}
+    source = read.argument(SRC, data, shape)
+    made = Operation("softmax", (source,), shape, shape, numbers=numbers, algorithm="softmax_accurate")
+    return read.described(made, [data])
 
 
-def _layer_norm(first: First) -> Operation:
-    attrs, shape = first.call.attrs, first.shape
+def _layer_norm(read: ReadCall) -> Described:
+    attrs, shape = read.call.attrs, read.shape
     axes = {axis % len(shape) for axis in numbers_of(attrs.axes)}
-    first.require(axes == {len(shape) - 1}, "it normalizes other axes than the last")
-    first.require(bool(attrs.center) and bool(attrs.scale), "it has no scale or no shift")
+    read.require(axes == {len(shape) - 1}, "it normalizes other axes than the last")
+    read.require(bool(attrs.center) and bool(attrs.scale), "it has no scale or no shift")
     rows = _rows(shape)
-    operands = (
-        first.argument(SRC, first.operand("data"), rows),
-        first.argument(SCALE, first.operand("gamma"), shape[-1:]),
-        first.argument(SHIFT, first.operand("beta"), shape[-1:]),
-    )
+    values = [read.operand(name) for name in ("data", "gamma", "beta")]
+    shapes = (SRC, rows), (SCALE, shape[-1:]), (SHIFT, shape[-1:])
+    operands = tuple(read.argument(which, value, of) for (which, of), value in zip(shapes, values, strict=True))
     numbers = {"epsilon": float(attrs.epsilon)}
-    return Operation("layer_normalization", operands, rows, shape, numbers=numbers)
+    return read.described(Operation("layer_normalization", operands, rows, shape, numbers=numbers), values)
 
 
-def _eltwise(first: First) -> Operation:
-    made, shape = ELTWISE[call_name(first.call)](first.call), (prod(first.shape),)
+def _eltwise(read: ReadCall) -> Described:
+    made, data = ELTWISE[call_name(read.call)](read.call), data_of(read.call)
     numbers = {"alpha": made.alpha, "beta": made.beta}
-    source = first.argument(SRC, data_of(first.call), shape)
-    return Operation("eltwise", (source,), shape, first.shape, numbers=numbers, algorithm=made.algorithm)
+    source = read.argument(SRC, data, read.shape, GIVEN)
+    operation = Operation("eltwise", (source,), read.shape, read.shape, FREE, {}, numbers, made.algorithm)
+    return read.described(operation, [data])
+
+
+def _binary(algorithm: str, *, commutes: bool = False) -> Read:
+    """Return what reads an operator of two operands, the first of which is as large as the result."""
+
+    def read_binary(read: ReadCall) -> Described:
+        first, second = read.call.args
+        shape = read.shape
+        if commutes and (extents_of(first) != shape or isinstance(first, GenericConst)):
+            first, second = second, first
+        full = isinstance(first, relax.Var) and extents_of(first) == shape
+        read.require(full, "its first operand is a constant, or smaller than the result")
+        other = extents_of(second)
+        operands = (
+            read.argument(SRC, first, shape, GIVEN),
+            read.argument(SRC_1, second, (1,) * (len(shape) - len(other)) + other, GIVEN),
+        )
+        return read.described(Operation("binary", operands, shape, shape, FREE, algorithm=algorithm), [first, second])
+
+    return read_binary
 
 
 def _unary(algorithm: str, alpha: float = 0.0) -> Callable[[relax.Call], PostOp]:
     return lambda call: PostOp(algorithm, alpha)
+
+
+def _clip(call: relax.Call) -> Sequence[tuple[str, float]]:
+    low, high = call.args[1:]
+    if not isinstance(low, tirx.FloatImm) or not isinstance(high, tirx.FloatImm):
+        raise Declined("only a call knows its bounds")
+    return ("binary_max", float(low.value)), ("binary_min", float(high.value))
 
 
 ELTWISE: Mapping[str, Callable[[relax.Call], PostOp]] = {
@@ -156,62 +150,96 @@ ELTWISE: Mapping[str, Callable[[relax.Call], PostOp]] = {
     "nn.gelu": _unary("eltwise_gelu_erf"),
     "nn.gelu_tanh": _unary("eltwise_gelu_tanh"),
     "nn.leakyrelu": lambda call: PostOp("eltwise_relu", float(call.attrs.alpha)),
-    "nn.relu": _unary("eltwise_elu"),  # oneDNN's own relu makes 0 of NaN
     "nn.silu": _unary("eltwise_swish", 1.0),
     "sigmoid": _unary("eltwise_logistic"),
     "sqrt": _unary("eltwise_sqrt"),
     "tanh": _unary("eltwise_tanh"),
 }
-"""Elementwise operators of one operand, which stand alone or follow a product. Not among them: `clip` and `exp`, which
-make a bound and infinity of NaN."""
-PRODUCTS: Mapping[str, Callable[[First], Operation]] = {"matmul": _matmul, "nn.conv2d": _convolution}
+"""Elementwise operators of one operand, which stand alone or follow a product. Not among them: `exp`, which makes
+infinity of NaN."""
+BOUNDS: Mapping[str, Callable[[relax.Call], Sequence[tuple[str, float]]]] = {
+    "clip": _clip,
+    "nn.relu": lambda call: (("binary_max", 0.0),),
+}
+"""What keeps values between bounds, as passes over them: oneDNN's own relu and clip make a bound of NaN."""
+PRODUCTS: Mapping[str, Read] = {"matmul": _matmul, "nn.conv2d": _convolution}
 """What others may follow."""
-ALONE: Mapping[str, Callable[[First], Operation]] = {
+ALONE: Mapping[str, Read] = {
+    "add": _binary("binary_add", commutes=True),
+    "divide": _binary("binary_div"),
+    "multiply": _binary("binary_mul", commutes=True),
     "nn.avg_pool2d": _average_pool,
     "nn.layer_norm": _layer_norm,
     "nn.softmax": _softmax,
+    "subtract": _binary("binary_sub"),
     **dict.fromkeys(ELTWISE, _eltwise),
 }
-"""What nothing may follow. Not among them: `log_softmax`, which is off by 1e-6, and `max_pool2d`, which loses NaN and
-makes a number of -inf."""
+"""What nothing may follow. Not among them: `log_softmax`, which is off by 1e-6, `max_pool2d`, which loses NaN and makes
+a number of -inf, and `maximum` and `minimum`, which lose NaN of one operand."""
 
 
-def read_operation(chain: CallChain) -> tuple[Operation, dict[int, np.ndarray]]:
-    """Return what oneDNN computes for a chain, and its constants by the argument that each is.
+def read_call(read: ReadCall) -> list[Described]:
+    """Return what oneDNN computes for a call: operations, each of which but the first reads the one before.
 
     Raises:
         Declined: It computes nothing for it.
     """
-    first, *others = chain.links
-    operation = {**PRODUCTS, **ALONE}[first.operator](First(chain, first.call))
-    values = {each.argument: value for each, value in _pairs(operation, first)}
-    for link in others:
-        operation = _follow(chain, operation, link, values)
-    constants = {at: array_of(value) for at, value in values.items() if isinstance(value, GenericConst)}
-    return operation, constants
+    name = call_name(read.call)
+    if name in BOUNDS:
+        return _bounded(read, BOUNDS[name](read.call))
+    row = {**PRODUCTS, **ALONE}.get(name)
+    if row is None:
+        raise Declined("no primitive computes it as we do")
+    return [row(read)]
 
 
-def _pairs(operation: Operation, first: ChainCall) -> list[tuple[PrimitiveOperand, relax.Expr]]:
-    return list(zip(operation.operands, first.others, strict=True))
+def _bounded(read: ReadCall, bounds: Sequence[tuple[str, float]]) -> list[Described]:
+    """Return a pass for each bound: of the larger of a value and the bound, again the larger beside the value, which
+    is NaN where that is, as the second of two is the result where one is NaN."""
+    data, shape = data_of(read.call), read.shape
+    source = read.argument(SRC, data, shape, GIVEN).source
+    read.require(source != CONSTANT, "it is a constant")
+    found = []
+    for algorithm, bound in bounds:
+        scalar = (1,) * len(shape)
+        operands = PrimitiveOperand(SRC, shape, source, GIVEN), PrimitiveOperand(SRC_1, scalar, CONSTANT)
+        again = PostOp(algorithm, operand=PrimitiveOperand(post_op_argument(0), shape, source, GIVEN))
+        made = Operation("binary", operands, shape, shape, FREE, algorithm=algorithm, post_ops=(again,))
+        found.append(Described(made, {SRC_1: np.full(scalar, bound, np.float32)}))
+        source = read.next_number + len(found) - 1
+    return found
 
 
-def _follow(chain: CallChain, operation: Operation, link: ChainCall, values: dict[int, relax.Expr]) -> Operation:
-    """Return `operation` with `link` behind it, whose operand joins `values`."""
-    if link.operator in ELTWISE:
-        return replace(operation, post_ops=(*operation.post_ops, ELTWISE[link.operator](link.call)))
-    (value,) = link.others
-    if shape_of(link.call) != operation.result:
+def follow(described: Described, read: ReadCall, result: relax.Expr) -> Described:
+    """Return a product with a call behind it, which reads its `result`.
+
+    Raises:
+        Declined: The call cannot follow in one primitive.
+    """
+    operation, name = described.operation, call_name(read.call)
+    if name in ELTWISE:
+        return replace(
+            described, operation=replace(operation, post_ops=(*operation.post_ops, ELTWISE[name](read.call)))
+        )
+    others = [each for each in read.call.args if not each.same_as(result)]
+    if name != "add" or len(others) != 1 or not read.is_known(others[0]):
+        raise Declined("it is not added to what was made before")
+    (value,) = others
+    if shape_of(read.call) != operation.result:
         raise Declined("what is added has more axes or elements than the product")
-    shape = _seen_with(operation, shape_of(value))
+    shape = _seen_with(operation, extents_of(value))
     bias = _bias_shape(operation, shape)
-    if bias and not operation.post_ops and BIAS not in values:
-        values[BIAS] = value
-        return replace(operation, operands=(*operation.operands, PrimitiveOperand(BIAS, bias, chain.source(value))))
-    argument = post_op_argument(len(operation.post_ops))
-    values[argument] = value
-    plain = operation.plain or shape != operation.shape
-    added = PostOp("binary_add", operand=PrimitiveOperand(argument, shape, chain.source(value), plain))
-    return replace(operation, post_ops=(*operation.post_ops, added))
+    constants = dict(described.constants)
+    if bias and not operation.post_ops and BIAS not in operation.all_operands():
+        added = read.argument(BIAS, value, bias)
+        followed = replace(operation, operands=(*operation.operands, added))
+    else:
+        order = FREE if operation.order == FREE and shape == operation.shape else PLAIN
+        added = read.argument(post_op_argument(len(operation.post_ops)), value, shape, order)
+        followed = replace(operation, post_ops=(*operation.post_ops, PostOp("binary_add", operand=added)))
+    if added.source == CONSTANT:
+        constants[added.argument] = array_of(value)
+    return Described(followed, constants)
 
 
 def _seen_with(operation: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:
