@@ -27,6 +27,12 @@ class Extent:
         """Return the number that it is at these sizes."""
         return self.coefficient * prod(sizes[symbol] for symbol in self.symbols) + self.constant
 
+    def with_sizes(self, sizes: Sizes) -> Extent:
+        """Return the same where the symbols that `sizes` has are these numbers."""
+        left = tuple(symbol for symbol in self.symbols if symbol not in sizes)
+        known = self.coefficient * prod(sizes[symbol] for symbol in self.symbols if symbol in sizes)
+        return Extent(self.constant, known, left) if left and known else Extent(self.constant + known)
+
     def __str__(self) -> str:
         factors = [*([str(self.coefficient)] if self.coefficient != 1 else []), *self.symbols]
         rest = f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}" if self.constant else ""

@@ -22,6 +22,8 @@ from fusion.symbolic.open_dims import LARGEST, OpenDims
 
 _SMALLEST, _LARGEST = 65, 704
 """Those that are tried: of images that are not tiny, as stems halve them five times."""
+_SMALLEST_BATCH, _LARGEST_BATCH = 5, 64
+"""Those of batches that are divided: a half of 2 is as much as a half of 3."""
 _DIVISION = 64
 """Where a size is divided by more than this on the way, they are so many times as large, as those of recordings."""
 _FEWEST = 32
@@ -44,7 +46,8 @@ each is the same line of another as before."""
 
 
 def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]) -> tuple[Sizes, Sizes]:
-    """Return two choices of all sizes of `dims`, with those of `small` for symbols from which nothing follows.
+    """Return two choices of all sizes of `dims`, with those of `small` for symbols from which nothing follows, and for
+    batches that are not divided.
 
     Args:
         fixed: Numbers that the model has at all sizes. A size is none of them: kernels that are equal become one.
@@ -53,7 +56,8 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
         Declined: There are none.
     """
     read = {name for size in dims.derived for part in size.parts for name in part.symbols}
-    kept = [symbol for symbol in dims.symbols if symbol not in read or symbol in dims.leading]
+    divided = {symbol for symbol in dims.leading if dims.division(symbol) > 1}
+    kept = [symbol for symbol in dims.symbols if symbol not in read or symbol in set(dims.leading) - divided]
     of_kept = _following(dims.derived, set(kept))
     first, second = (with_derived({symbol: sizes[symbol] for symbol in kept}, of_kept) for sizes in small)
     grown = list[int]()
@@ -112,8 +116,10 @@ def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedS
 def _tried(dims: OpenDims, symbol: str) -> np.ndarray:
     """Return those of the sizes that a symbol takes of which two are chosen."""
     scale = max(1, dims.division(symbol) // _DIVISION)
-    large = dims.choices(symbol, range(_SMALLEST * scale, LARGEST * scale + 1))
-    usual = dims.choices(symbol, range(_SMALLEST * scale, _LARGEST * scale + 1))
+    is_batch = symbol in dims.leading
+    smallest, largest = (_SMALLEST_BATCH, _LARGEST_BATCH) if is_batch else (_SMALLEST, _LARGEST)
+    large = dims.choices(symbol, range(smallest * scale, LARGEST * scale + 1))
+    usual = dims.choices(symbol, range(smallest * scale, largest * scale + 1))
     return np.array(large[: max(len(usual), _FEWEST) : scale // 2 * 2 + 1])
 
 

@@ -148,9 +148,17 @@ class OpenDims:
         return replace(self, steps={**self.steps, symbol: range(size % step or step, self._largest(symbol) + 1, step)})
 
     def fixed(self, symbol: str, size: int) -> OpenDims:
-        """Return the same where `symbol` is no symbol, as it has one size."""
-        dims = tuple(tuple(size if dim == symbol else dim for dim in each) for each in self.dims)
-        return replace(self, dims=dims, steps={name: sizes for name, sizes in self.steps.items() if name != symbol})
+        """Return the same where `symbol` is no symbol, as it has one size, nor what follows from it alone."""
+        known, derived = {symbol: size}, list[DerivedSize]()
+        for each in self.derived:
+            each = replace(each, parts=tuple(part.with_sizes(known) for part in each.parts))
+            if all(part.is_static for part in each.parts):
+                known[each.symbol] = each.at({})
+            else:
+                derived.append(each)
+        dims = tuple(tuple(known.get(dim, dim) if isinstance(dim, str) else dim for dim in each) for each in self.dims)
+        steps = {name: sizes for name, sizes in self.steps.items() if name not in known}
+        return replace(self, dims=dims, derived=tuple(derived), steps=steps)
 
     @cached_property
     def relations(self) -> tuple[DerivedSize, ...]:

@@ -152,6 +152,14 @@ def test_probes_tell_sizes_apart() -> None:
             assert fit.extent([extent.at(sizes) for sizes in probes]) == extent
 
 
+def test_batches_that_are_divided_are_seen_where_their_halves_differ() -> None:
+    dims = OpenDims(("x", "v"), (("b", 8), ("q", 8)), (DerivedSize("b_by_2", (Extent(0, 1, ("b",)),), 2),))
+    first, second = choose_probes(dims, ({"b": 2, "q": 5}, {"b": 3, "q": 7}), ())
+    assert second["b_by_2"] - first["b_by_2"] >= 5
+    assert (first["q"], second["q"]) == (5, 7)
+    assert max(second.values()) < 64
+
+
 @pytest.mark.parametrize("step", [1, 8, 32, 64])
 @pytest.mark.parametrize("fixed", [set(), {96, 160, 192, 224, 448}])
 def test_no_size_grows_as_often_as_others(step: int, fixed: set[int]) -> None:

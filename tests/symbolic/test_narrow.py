@@ -80,6 +80,17 @@ def test_sizes_that_are_tried_are_taken() -> None:
     assert dims.fixed("height", 97).steps.keys() == {"width"}
 
 
+def test_what_follows_from_a_size_that_is_fixed_is_a_number_too() -> None:
+    """A sum of two sizes, as long as the mask of a decoder, of which one is a number: it was still asked for."""
+    both = DerivedSize("both", (Extent(0, 1, ("height",)), Extent(1, 1, ("width",))))
+    half = DerivedSize("half", (Extent(0, 1, ("both",)),), 2)
+    dims = replace(DIMS, inputs=(*DIMS.inputs, "mask"), dims=(*DIMS.dims, ("both",)), derived=(both, half))
+    assert "both" not in dims.fixed("height", 97).symbols
+    assert dims.fixed("height", 97).all_sizes({"width": 10})["half"] == 54
+    alone = dims.fixed("height", 97).fixed("width", 10)
+    assert (alone.derived, alone.dims[-1]) == ((), (108,))
+
+
 def test_what_is_divided_follows_from_a_quotient_without_a_rest() -> None:
     def half(of: str, offset: int = 0) -> DerivedSize:
         return DerivedSize(f"{of}_by_2", (Extent(offset, 1, (of,)),), 2)
