@@ -79,6 +79,8 @@ def to_array(value: Any, spec: TensorSpec) -> np.ndarray:
             why=f"expected a NumPy array or another DLPack array, got {type(value).__name__}",
             hint=f"pass numpy.asarray(value, dtype={spec.dtype!r})",
         )
+    if hasattr(value, "is_neg") and value.is_neg():  # a bit of torch's that stands for the sign, and DLPack lacks
+        value = value.resolve_neg()
     try:
         return np.from_dlpack(value)
     except Exception as error:  # whatever the other library raises in __dlpack__

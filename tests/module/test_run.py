@@ -106,6 +106,15 @@ def test_arrays_of_other_libraries_go_in(mlp: fusion.CompiledModule) -> None:
         np.testing.assert_allclose(mlp(value)[0], mlp_numpy(x), rtol=1e-5, atol=1e-5)
 
 
+def test_the_sign_that_torch_keeps_in_a_bit_is_read(mlp: fusion.CompiledModule) -> None:
+    """The imaginary part of a conjugate is no copy, and DLPack has no such bit: numbers came without their signs."""
+    torch = pytest.importorskip("torch")
+    x = batch()
+    value = torch.complex(torch.from_numpy(x), torch.from_numpy(x)).conj().imag
+    assert value.is_neg()
+    np.testing.assert_allclose(mlp(value)[0], mlp_numpy(-x), rtol=1e-5, atol=1e-5)
+
+
 def test_several_outputs_keep_their_order(two_inputs: fusion.CompiledModule) -> None:
     a, b = np.full((2, 3), 3, np.float32), np.full((2, 3), 4, np.float32)
     outputs = two_inputs.run({"b": b, "a": a})
