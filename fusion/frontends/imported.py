@@ -40,6 +40,9 @@ class ImportedModel:
         branches: Modules whose `main` computes one branch of a condition that only the run knows, by name, inner
             branches before those they are in. A `main` chooses one as `branch_call` says; every one is chosen once.
         has_zero_means: Whether a mean of no elements is 0 where the model is from, and not 0 / 0.
+        is_uneven: Whether what it makes of open sizes may be another thing between two at which it is the same: what is
+            left of a division, or what asks whether two are one.
+        asked_for: Numbers of which it asks whether a size is one.
         notes: What reports should say of the model as it was given, one sentence each.
     """
 
@@ -50,6 +53,8 @@ class ImportedModel:
     fallbacks: tuple[FallbackNode, ...] = ()
     branches: Mapping[str, tvm.IRModule] = field(default_factory=dict)
     has_zero_means: bool = False
+    is_uneven: bool = False
+    asked_for: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
 
 

@@ -12,6 +12,7 @@ from fusion.frontends.imported import ImportedModel, TensorSpec
 from fusion.frontends.relax_ifs import take_out_branches
 from fusion.shapes import dims_of
 from fusion.signature import require_static
+from fusion.structural import contains
 
 
 def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
@@ -33,7 +34,8 @@ def import_relax(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int]]) -> Impo
     inputs, outputs = read_relax_signature(bound)
     require_static(inputs)
     flat, branches = take_out_branches(bound)
-    return ImportedModel(flat, inputs, outputs, branches=branches)
+    is_uneven = bool(sizes) and contains(main, (tvm.tirx.FloorMod, lambda rest: True))
+    return ImportedModel(flat, inputs, outputs, branches=branches, is_uneven=is_uneven)
 
 
 def read_relax_signature(mod: tvm.IRModule) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -32,6 +32,7 @@ from fusion.symbolic.choose_probes import choose_further
 from fusion.symbolic.cut_groups import are_of_parts, cut_groups
 from fusion.symbolic.end_sums import end_sums, within_tables
 from fusion.symbolic.fit import Fit
+from fusion.symbolic.hold_between import hold_between
 from fusion.symbolic.hold_corners import hold_corners
 from fusion.symbolic.join import Joined, Probe, join_works, with_constants
 from fusion.symbolic.nothing import bounds_with_nothing
@@ -92,7 +93,7 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     importer = replace(importer, dims=found.dims)
     is_limited = bool(importer.limits)
     importer.limits.clear()  # they are its bounds
-    found = hold_corners(importer, end_sums(importer, found))
+    found = hold_between(importer, hold_corners(importer, end_sums(importer, found)))
     is_limited |= bool(importer.limits)
     importer.limits.clear()
     near = begun.near(found)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from fusion.bindings import Bindings, call_name, variables
 from fusion.declined import Declined
@@ -38,7 +38,7 @@ class OperatorLine:
     Attributes:
         operator: Its name.
         text: That with attributes and the type of the result, without numbers.
-        numbers: Those of its attributes, of the shapes it is given and of what it returns, in order.
+        numbers: Those of its attributes, those and the shapes it is given, and of what it returns, in order.
         is_known: Whether it works on constants only.
         unchecked: What runs do not check of its operands, as `guard_operands.unchecked` says it.
     """
@@ -87,10 +87,20 @@ def _graph_lines(graph: relax.Function) -> tuple[OperatorLine, ...]:
 def _line(value: relax.Expr) -> OperatorLine:
     parts = [call_name(value), str(value.ty)]
     if isinstance(value, relax.Call):
-        parts += [str(value.attrs), *(str(arg) for arg in value.args[:] if isinstance(arg, relax.ShapeExpr))]
+        parts += [str(value.attrs), *filter(None, map(_numbers_given, value.args[:]))]
     text = " ".join(parts)
     numbers = tuple(int(number) for number in _NUMBER.findall(text))
     return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers)
+
+
+def _numbers_given(arg: relax.Expr) -> str:
+    """Return the text of an argument that is a shape, a number or numbers; "" of others. A float that is a whole number
+    is one: a size that numbers are cut off at."""
+    if isinstance(arg, relax.Tuple):
+        return " ".join(map(_numbers_given, arg.fields))
+    if isinstance(arg, tirx.FloatImm) and float(arg.value).is_integer():
+        return str(int(arg.value))
+    return str(arg) if isinstance(arg, relax.ShapeExpr | tirx.IntImm | tirx.FloatImm) else ""
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,19 @@ class FoundModel:
 
 
 @dataclass
+class SizesAsked:
+    """What imports ask of sizes that those at bounds do not tell of sizes between them, as `ImportedModel` says it."""
+
+    is_uneven: bool = False
+    numbers: set[int] = field(default_factory=set)
+
+    def note(self, imported: ImportedModel) -> None:
+        """Add what an import asks."""
+        self.is_uneven |= imported.is_uneven
+        self.numbers |= imported.asked_for
+
+
+@dataclass
 class SizedImports:
     """Imports a model at sizes of its symbols, once at each.
 
@@ -94,6 +107,7 @@ class SizedImports:
         refused: Why it cannot be imported, by the shapes; without the frames of what failed, which hold its arrays.
         limits: What ended imports and says nothing of the model, but of this process and its memory.
         further_of_nothing: Operators whose result of no elements is, in the framework of the model, that of kernels.
+        asked: What imports ask of sizes.
         begin: Told of each model that may be it, before bounds of that are known.
         is_linear: Whether it is not known yet that numbers follow from sizes otherwise than as multiples: then they do
             so where fewer of these are open, too.
@@ -107,6 +121,7 @@ class SizedImports:
     refused: dict[Shapes, Exception] = field(default_factory=dict)
     limits: list[FusionError] = field(default_factory=list)
     further_of_nothing: set[str] = field(default_factory=set)
+    asked: SizesAsked = field(default_factory=SizesAsked)
     begin: Callable[[FoundModel], None] = lambda found: None
     is_linear: bool = True
 
@@ -136,6 +151,7 @@ class SizedImports:
         imported = self.read_shapes(shapes)
         if imported.has_zero_means:
             self.further_of_nothing.add("mean")
+        self.asked.note(imported)
         if imported.mod is None or imported.subgraphs:
             raise Declined("ONNX Runtime runs a part of it")
         if fails_always(imported.mod):

@@ -32,6 +32,7 @@ def fold(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str,
         and node.input[0] not in scope.unsure
         and _fold_shape(node, scope)
     ):
+        scope.sizes_read.note_size(node, scope.constants)
         return True
     if node.op_type == "Constant" and not node.domain and _fold_constant(node, scope, outputs):
         return True
@@ -49,6 +50,7 @@ def fold(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str,
         name in outputs and proto.data_type != outputs[name].tensor_type.elem_type for name, proto in protos.items()
     ):
         return False
+    scope.sizes_read.note(node, [scope.array(name) for name in node.input if name])
     for name, proto in protos.items():
         scope.add_constant(name, proto)
     return True

@@ -12,6 +12,7 @@ from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 from tvm.relax import Expr
 
 from fusion.frontends.onnx.fold_cost import Budget
+from fusion.frontends.onnx.sizes_read import SizesRead
 from fusion.frontends.onnx.types import type_of_tensor
 from fusion.frontends.onnx.weights import Weights, constant
 
@@ -28,6 +29,7 @@ class ValueScope:
             it; nothing else may rely on it.
         unsure: Those, and values whose inferred shape rests on them; it holds where they themselves are computed.
         budget: What may still be spent on constants, in the whole model.
+        sizes_read: Told of what is computed of sizes, in the whole model.
         materialize: Called with the name of a value that is neither, to compute it.
         made: The nodes that compute constants which operators made of sizes, and the operator set; none where such are
             constants for all that reads them.
@@ -40,6 +42,7 @@ class ValueScope:
     claimed: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=Budget)
+    sizes_read: SizesRead = field(default_factory=SizesRead)
     materialize: Callable[[str], None] = field(default=lambda name: None)
     made: dict[str, tuple[NodeProto, int]] = field(default_factory=dict)
     make: Callable[[str], None] = field(default=lambda name: None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
 from types import MappingProxyType
 
@@ -46,6 +46,7 @@ from fusion.frontends.onnx.node import Node, where_of
 from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallbacks
 from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
+from fusion.frontends.onnx.sizes_read import SizesRead
 from fusion.frontends.onnx.types import FLOATING, data_bytes, dtype_name, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import Weights
 from fusion.frontends.origins import Origins
@@ -140,12 +141,14 @@ class _Shared:
         numbers: Make names unique in the whole model.
         budget: Pays for folding.
         computes_made: As in `translate`.
+        sizes_read: Told of what is computed of sizes.
     """
 
     strict: bool
     numbers: Iterator[int]
     budget: Budget
     computes_made: bool
+    sizes_read: SizesRead = field(default_factory=SizesRead)
 
 
 class _Translator:
@@ -170,7 +173,9 @@ class _Translator:
     ) -> None:
         self._domains = domains
         self._shared = shared
-        self._scope = ValueScope(types=dict(inputs), budget=shared.budget, make=self._make)
+        self._scope = ValueScope(
+            types=dict(inputs), budget=shared.budget, sizes_read=shared.sizes_read, make=self._make
+        )
         for name, tensor in constants.items():
             self._scope.add_constant(name, tensor)
         self._scope.add_weights(weights)
@@ -202,7 +207,9 @@ class _Translator:
         mod = self._origins.attach(drop_unused_casts(self._builder.get()))
         specs = tuple(spec_of(name, kind) for name, kind in self._inputs.items())
         outputs = tuple(map(self._output_spec, self._outputs))
-        return assemble(mod, specs, outputs, self._plan.subgraphs, self._branches)
+        imported = assemble(mod, specs, outputs, self._plan.subgraphs, self._branches)
+        read = self._shared.sizes_read
+        return replace(imported, is_uneven=read.is_uneven, asked_for=frozenset(read.asked_for))
 
     def _parameter(self, name: str, kind: TypeProto) -> relax.Var:
         shape = known_dims(kind)

@@ -37,6 +37,11 @@ class TorchModel:
         return TracedSizes.of(self.program)
 
     @cached_property
+    def is_uneven(self) -> bool:
+        """Whether what a division leaves of a size is a number in it."""
+        return any("Mod(" in str(node.meta.get("val")) for node in self.program.graph.nodes)
+
+    @cached_property
     def symbolic(self) -> SymbolicProgram | None:
         """The program decomposed for all sizes; None where that is done at each choice of them."""
         from fusion.frontends.torch.symbolic_program import SymbolicProgram
@@ -89,7 +94,10 @@ def import_torch(model: TorchModel, shapes: Mapping[str, Sequence[int]]) -> Impo
     imported = import_relax(mod, {})
     inputs = tuple(_named(spec, new) for spec, new in zip(signature.inputs, imported.inputs, strict=True))
     outputs = tuple(_named(spec, new) for spec, new in zip(signature.outputs, imported.outputs, strict=True))
-    return ImportedModel(imported.mod, inputs, outputs, branches=imported.branches, notes=(*signature.notes, *notes))
+    return ImportedModel(
+        imported.mod, inputs, outputs, branches=imported.branches, notes=(*signature.notes, *notes),
+        is_uneven=model.is_uneven,
+    )  # fmt: skip
 
 
 def _decomposed(model: TorchModel, shapes: Sequence[tuple[int, ...]]) -> Any:
