@@ -406,18 +406,19 @@ class SizedImports:
         """
         constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
         found = FoundModel(dims, near, graph, constants, beside=near[0], lowest=near[0])
-        smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
-        corner = dims.all_sizes(smallest)
-        if not (dims.derived or self.is_same(corner, graph)):
+        if not (dims.derived or self.is_same(next(_low_corners(dims)), graph)):
             one, other = near
             mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
             if not self.is_same(mixed, graph):
                 raise NotLinearError("a size in it is no product of open sizes")
         self.begin(found)
-        if not (self.is_same(corner, graph) and constants.can_be(self.read(corner), corner)):
+        lowest = next((each for each in _low_corners(dims) if self._is_whole_same(each, found)), None)
+        if lowest is None:
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
         else:  # beside the smallest, what is added up ends elsewhere
-            found = replace(found, beside=near[0] if dims.derived else smallest, lowest=smallest)
+            smallest = {symbol: lowest[symbol] for symbol in dims.symbols}
+            adds_up = any(len(size.parts) > 1 for size in dims.derived)
+            found = replace(found, beside=near[0] if adds_up else smallest, lowest=smallest)
         largest = {symbol: self._largest(symbol, found) for symbol in dims.symbols}
         bounds = {name: range(smallest[name], largest[name] + 1, dims.taken(name).step) for name in dims.symbols}
         limited = dims.limited(bounds)
@@ -435,14 +436,11 @@ class SizedImports:
         """
 
         def is_same(size: int) -> bool:
-            sizes = found.with_size(symbol, size)
-            return self.is_same(sizes, found.graph) and found.constants.can_be(self.read(sizes), sizes)
+            return self._is_whole_same(found.with_size(symbol, size), found)
 
         dims, near = found.dims, found.near[0][symbol]
-        division = dims.division(symbol)
-        small = (*_SMALL, *([division] if division > _SMALL[-1] else [])) if dims.derived else ()
         taken = dims.taken(symbol)
-        sizes = [taken[0], *(dims.at_least(symbol, n) for n in (2, *small))]
+        sizes = _small_sizes(symbol, dims)
         sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near else []
         first, second, *others = sizes
         if symbol in found.dims.leading:
@@ -480,8 +478,7 @@ class SizedImports:
         return (
             found.lowest != found.beside
             and not found.constants.grow_with(symbol)
-            and self.is_same(sizes, found.graph)
-            and found.constants.can_be(self.read(sizes), sizes)
+            and self._is_whole_same(sizes, found)
         )
 
     def _largest_graph(self, symbol: str, found: FoundModel) -> int:
@@ -512,6 +509,10 @@ class SizedImports:
             return graph.is_at(self._outline(sizes), sizes)
         except (Declined, FusionError):
             return False
+
+    def _is_whole_same(self, sizes: Sizes, found: FoundModel) -> bool:
+        """Return whether operators and constants of an import at all `sizes` are those of `found`."""
+        return self.is_same(sizes, found.graph) and found.constants.can_be(self.read(sizes), sizes)
 
     def goes_on(self, sizes: Sizes, found: FoundModel) -> bool:
         """Return whether operators and constants at `sizes` of the inputs are those of `found`; of constants that an
@@ -549,6 +550,25 @@ class SizedImports:
             return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)
 
         return of(False), of(True)
+
+
+def _small_sizes(symbol: str, dims: OpenDims) -> list[int]:
+    """Return the smallest size that `symbol` takes, and a few behind it: images may be too small for a window there."""
+    division = dims.division(symbol)
+    small = (*_SMALL, *([division] if division > _SMALL[-1] else [])) if dims.derived else ()
+    return [dims.taken(symbol)[0], *(dims.at_least(symbol, size) for size in (2, *small))]
+
+
+def _low_corners(dims: OpenDims) -> Iterator[Sizes]:
+    """Yield all sizes as small as can be; then, where sizes follow from one alone that is the first dimension of no
+    input, the same with small sizes of that, as it is another model at the first mostly. Such a corner is one of those
+    at which the bounds are looked at together."""
+    smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
+    yield dims.all_sizes(smallest)
+    inner = [symbol for symbol in dims.symbols if symbol not in dims.leading]
+    if dims.derived and len(inner) == 1:
+        for size in _small_sizes(inner[0], dims)[1:]:
+            yield dims.all_sizes({**smallest, inner[0]: size})
 
 
 def _last(is_same: Callable[[int], bool], sizes: range) -> int:
