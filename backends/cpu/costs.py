@@ -205,7 +205,8 @@ LINES_AT_ONCE: Annotated[
         "two vCPUs of Zen 3",
     ),
 ] = 12
-"""How many lines of a tile's result are fetched before its sums are made; of more one is in each step."""
+"""How many lines of a tile's result are fetched before its sums are made; of more, each of the first steps
+of k fetches one."""
 
 FETCHED_TILES: Annotated[
     int,

@@ -6,7 +6,7 @@
         fetch weights: of a later step where a vector is a line, else a part of a later panel where L2 has not all
         in the tallest body                         those of lower tiles have hardly anything to wait for
           fetch a part of the next tile's rows
-          fetch line k of what the tile's result is written to, if not before
+          fetch line k of what the tile's result is written to, if not before: a loop of its own, as lines are few
       sums = acc
 
 TVM's passes see the call alone, and products of the same rows share it. The heights of MiniLM's queries, keys and
@@ -16,7 +16,7 @@ values, written in TensorIR for each of the three, made LLVM take four times as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 from tvm import tirx
@@ -59,6 +59,51 @@ class TileCall:
     depth: Expr
     later: Expr
     later_bytes: Expr
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop over steps of k.
+
+    Attributes:
+        name: What its names end in.
+        before: The block before it.
+        end: The step before which it ends; it makes one at least.
+        exit: The block behind it.
+        number: Of what it tells LLVM.
+        behind: The loop that it goes on with; "" where it begins.
+    """
+
+    name: str
+    before: str
+    end: str
+    exit: str
+    number: int
+    behind: str = ""
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """An address from which each step of k fetches; one that is added to costs a step an instruction, a product with k
+    four.
+
+    Attributes:
+        first: What is to be done once.
+        start: Where it begins.
+        apart: By how many bytes it moves on.
+    """
+
+    name: str
+    first: tuple[str, ...]
+    start: str
+    apart: str
+
+    def step(self, t: str) -> list[str]:
+        """Return what a step of the loop `t` does."""
+        return [
+            f"  %{self.name}.next.{t} = getelementptr i8, ptr %{self.name}.at.{t}, i64 {self.apart}",
+            f"  call void @llvm.prefetch.p0(ptr %{self.name}.at.{t}, i32 {_READ}, i32 3, i32 1)",
+        ]
 
 
 @dataclass(frozen=True)
@@ -111,7 +156,7 @@ class TileSums:
         served = {h: next(body for body in self.heights if body >= h) for h in range(1, self.heights[-1] + 1)}
         cases = " ".join(f"i64 {height}, label %rows.{body}" for height, body in served.items())
         bodies = "\n".join(self._body(height) for height in self.heights)
-        loops = "\n".join(f"!{place} = distinct !{{!{place}, !0}}" for place, _ in enumerate(self.heights, 1))
+        loops = "\n".join(f"!{place} = distinct !{{!{place}, !0}}" for place in range(1, len(self.heights) + 2))
         unrolled = f'"llvm.loop.unroll.count", i32 {UNROLLED_STEPS}'
         if vectors_are_lines(self.lanes):
             unrolled = '"llvm.loop.unroll.disable"'
@@ -161,29 +206,61 @@ done:
         return f'  call void asm sideeffect "", "{",".join(f"~{{{name}{place}}}" for place in range(count))}"()'
 
     def _body(self, height: int) -> str:
-        """Return the loop over k of a tile of `height` rows; names end in the height."""
-        h, vector = height, self._vector
-        places = list(product(range(height), range(self.vectors)))
-        panel = _addresses("panel", h, "%packed", [f"%begin.{h}", *["%stride"] * (self.vectors - 1)])
-        start = [
-            f"  %sum.{i}.{v}.{h} = phi {vector} [ zeroinitializer, %rows.{h} ], [ %next.{i}.{v}.{h}, %step.{h} ]"
-            for i, v in places
-        ]
-        fetched, fetch = self._fetches(height) if height == self.heights[-1] else ([], [])
-        later, carried, fetch_later = self._fetch_later(height) if self.fetches_panels else ([], [], [])
+        """Return the loops over k of a tile of `height` rows; names end in the height."""
+        h, is_tallest = height, height == self.heights[-1]
+        moving = [self._later(height)] if self.fetches_panels else []
+        if is_tallest and self.fetches_rows:
+            moving.append(self._next_rows(height))
+        once, each = self._fetch_result(height) if is_tallest and self.fetches_results else ([], [])
+        number = 1 + self.heights.index(height)
+        rest = _Loop(f"{h}", f"rows.{h}", "%depth", f"store.{h}", number)
+        loops, sums = self._loop(height, rest, moving), list[str]()
+        if each:
+            first = _Loop(f"{h}.first", f"rows.{h}", f"%line.steps.{h}", f"rest.{h}", 1 + len(self.heights))
+            rest = replace(rest, before=f"rest.{h}", behind=first.name)
+            loops = [
+                *self._loop(height, first, moving, each),
+                f"rest.{h}:",
+                f"  %is.rest.{h} = icmp ult i64 %line.steps.{h}, %depth",
+                f"  br i1 %is.rest.{h}, label %step.{h}, label %store.{h}",
+                *self._loop(height, rest, moving),
+            ]
+            sums = [
+                f"  %sums.{i}.{v}.{h} = phi {self._vector} [ %next.{i}.{v}.{first.name}, %rest.{h} ], "
+                f"[ %next.{i}.{v}.{h}, %step.{h} ]"
+                for i, v in product(range(height), range(self.vectors))
+            ]
         return "\n".join([
             f"rows.{h}:", *self._rows(height),
             f"  %begin.{h} = mul nsw i64 %vector, %stride",
-            *panel, *later, *fetched, f"  br label %step.{h}",
-            f"step.{h}:",
-            f"  %k.{h} = phi i64 [ 0, %rows.{h} ], [ %k.next.{h}, %step.{h} ]",
-            f"  %at.{h} = phi i64 [ 0, %rows.{h} ], [ %at.next.{h}, %step.{h} ]",
-            *carried, *start, *fetch, *fetch_later, *self._step(height),
-            f"  %k.next.{h} = add nuw nsw i64 %k.{h}, 1",
-            f"  %more.{h} = icmp ult i64 %k.next.{h}, %depth",
-            f"  br i1 %more.{h}, label %step.{h}, label %store.{h}, !llvm.loop !{1 + self.heights.index(height)}",
-            f"store.{h}:", *self._store(height), "  br label %done",
+            *_addresses("panel", h, "%packed", [f"%begin.{h}", *["%stride"] * (self.vectors - 1)]),
+            *(line for fetch in moving for line in fetch.first), *once,
+            f"  br label %step.{first.name if each else h}", *loops,
+            f"store.{h}:", *sums, *self._store(height, "sums" if each else "next"), "  br label %done",
         ])  # fmt: skip
+
+    def _loop(self, height: int, loop: _Loop, moving: Sequence[_Moving], each: Sequence[str] = ()) -> list[str]:
+        """Return a loop over steps of k, each of which fetches what the addresses `moving` have come to, and what
+        `each` does."""
+        t, before, behind = loop.name, loop.before, loop.behind
+        carried = [("i64", "k", "k.next", "0"), ("i64", "at", "at.next", "0")]
+        carried += [("ptr", f"{fetch.name}.at", f"{fetch.name}.next", fetch.start) for fetch in moving]
+        carried += [
+            (self._vector, f"sum.{i}.{v}", f"next.{i}.{v}", "zeroinitializer")
+            for i, v in product(range(height), range(self.vectors))
+        ]
+        return [
+            f"step.{t}:",
+            *(
+                f"  %{name}.{t} = phi {kind} [ {f'%{after}.{behind}' if behind else start}, %{before} ], "
+                f"[ %{after}.{t}, %step.{t} ]"
+                for kind, name, after, start in carried
+            ),
+            *each, *(line for fetch in moving for line in fetch.step(t)), *self._step(height, t),
+            f"  %k.next.{t} = add nuw nsw i64 %k.{t}, 1",
+            f"  %more.{t} = icmp ult i64 %k.next.{t}, {loop.end}",
+            f"  br i1 %more.{t}, label %step.{t}, label %{loop.exit}, !llvm.loop !{loop.number}",
+        ]  # fmt: skip
 
     def _rows(self, height: int) -> list[str]:
         """Return the addresses of the rows: those that lower tiles lack are the last row."""
@@ -197,35 +274,20 @@ done:
             ]
         return lines
 
-    def _fetch_later(self, height: int) -> tuple[list[str], list[str], list[str]]:
-        """Return what is to be done once, what a step of k has from the one before, and what it does, to fetch a part
-        of a later panel: where there is none, a line that L1 has. An address that is added to costs a step an
-        instruction, a product with k four."""
+    def _later(self, height: int) -> _Moving:
+        """Return how a part of a later panel is fetched: where there is none, a line that L1 has."""
         h = height
-        first = [
+        first = (
             f"  %later.panel.{h} = getelementptr float, ptr %panel.0.{h}, i64 %later",
             f"  %is.none.{h} = icmp eq i64 %later_bytes, 0",
             f"  %later.part.{h} = select i1 %is.none.{h}, ptr %sums, ptr %later.panel.{h}",
-        ]
-        carried = [f"  %later.at.{h} = phi ptr [ %later.part.{h}, %rows.{h} ], [ %later.next.{h}, %step.{h} ]"]
-        return first, carried, [
-            f"  %later.next.{h} = getelementptr i8, ptr %later.at.{h}, i64 %later_bytes",
-            f"  call void @llvm.prefetch.p0(ptr %later.at.{h}, i32 {_READ}, i32 3, i32 1)",
-        ]
+        )
+        return _Moving("later", first, f"%later.part.{h}", "%later_bytes")
 
-    def _fetches(self, height: int) -> tuple[list[str], list[str]]:
-        """Return what is to be done once, and in each step of k, to fetch what comes from beyond L2."""
-        first, step = list[str](), list[str]()
-        for wanted, fetches in ((self.fetches_rows, self._fetch_rows), (self.fetches_results, self._fetch_result)):
-            if wanted:
-                before, each = fetches(height)
-                first, step = first + before, step + each
-        return first, step
-
-    def _fetch_rows(self, height: int) -> tuple[list[str], list[str]]:
-        """Return these for the next tile's rows: each step of all panels fetches so many bytes, rounded up."""
+    def _next_rows(self, height: int) -> _Moving:
+        """Return how the next tile's rows are fetched: each step of all panels fetches so many bytes, rounded up."""
         h = height
-        first = [
+        first = (
             f"  %bytes.{h} = mul nsw i64 %height, 4",
             f"  %up.{h} = sub nsw i64 %panels, 1",
             f"  %all.{h} = add nsw i64 %bytes.{h}, %up.{h}",
@@ -235,31 +297,27 @@ done:
             f"  %steps.{h} = mul nsw i64 %turn, %depth",
             f"  %skipped.{h} = mul nsw i64 %steps.{h}, %part.{h}",
             f"  %fetched.{h} = getelementptr i8, ptr %behind.{h}, i64 %skipped.{h}",
-        ]
-        return first, [
-            f"  %offset.part.{h} = mul nuw nsw i64 %k.{h}, %part.{h}",
-            f"  %fetch.{h} = getelementptr i8, ptr %fetched.{h}, i64 %offset.part.{h}",
-            f"  call void @llvm.prefetch.p0(ptr %fetch.{h}, i32 {_READ}, i32 3, i32 1)",
-        ]
+        )
+        return _Moving("fetch", first, f"%fetched.{h}", f"%part.{h}")
 
     def _fetch_result(self, height: int) -> tuple[list[str], list[str]]:
-        """Return these for the lines of the result: all at once where they are few, else one a step, and then the last
-        one again. None is fetched behind the tile: what lies there another thread may read or write, which took 12
-        rows 1.35 times as long."""
-        h = height
+        """Return what is to be done once to fetch the lines of the result, and what in each of the first steps of k:
+        all is done at once where they are few, else these fetch one each. What their addresses take in all steps, where
+        there was nothing left to fetch, took up to a tenth of the time. None is fetched behind the tile: what lies
+        there another thread may read or write, which took 12 rows 1.35 times as long."""
+        h, first = height, f"{height}.first"
         lines = -(-4 * self.lanes * self.vectors // CACHE_LINE)
         if height * lines <= LINES_AT_ONCE:
             return self._fetch_lines(height, lines), []
-        first = [
+        once = [
             f"  %many.lines.{h} = mul nsw i64 %height, {self.vectors}",
-            f"  %last.line.{h} = sub nsw i64 %many.lines.{h}, 1",
+            f"  %line.steps.{h} = call i64 @llvm.smin.i64(i64 %many.lines.{h}, i64 %depth)",
             f"  %channel.{h} = mul nsw i64 %vector, {self.lanes}",
             f"  %lines.{h} = getelementptr float, ptr %result, i64 %channel.{h}",
         ]
-        return first, [
-            f"  %line.{h} = call i64 @llvm.smin.i64(i64 %k.{h}, i64 %last.line.{h})",
-            f"  %line.row.{h} = udiv i64 %line.{h}, {self.vectors}",
-            f"  %line.vector.{h} = urem i64 %line.{h}, {self.vectors}",
+        return once, [
+            f"  %line.row.{h} = udiv i64 %k.{first}, {self.vectors}",
+            f"  %line.vector.{h} = urem i64 %k.{first}, {self.vectors}",
             f"  %line.apart.{h} = mul nsw i64 %line.row.{h}, %result_pitch",
             f"  %line.channel.{h} = mul nsw i64 %line.vector.{h}, {self.lanes}",
             f"  %line.place.{h} = add nsw i64 %line.apart.{h}, %line.channel.{h}",
@@ -281,43 +339,43 @@ done:
             ]
         return found
 
-    def _step(self, height: int) -> list[str]:
-        """Return one step of k."""
+    def _step(self, height: int, t: str) -> list[str]:
+        """Return one step of k of the loop `t`."""
         h, vector, lanes = height, self._vector, self.lanes
-        lines = [f"  %at.next.{h} = add nuw nsw i64 %at.{h}, {lanes}"]
+        lines = [f"  %at.next.{t} = add nuw nsw i64 %at.{t}, {lanes}"]
         for v in range(self.vectors):
             lines += [
-                f"  %from.{v}.{h} = getelementptr float, ptr %panel.{v}.{h}, i64 %at.{h}",
-                f"  %weight.{v}.{h} = load {vector}, ptr %from.{v}.{h}, align 4",
+                f"  %from.{v}.{t} = getelementptr float, ptr %panel.{v}.{h}, i64 %at.{t}",
+                f"  %weight.{v}.{t} = load {vector}, ptr %from.{v}.{t}, align 4",
             ]
         for v in range(self.vectors) if vectors_are_lines(lanes) else ():
             lines += [
-                f"  %ahead.{v}.{h} = getelementptr float, ptr %from.{v}.{h}, i64 {PREFETCH_STEPS * lanes}",
-                f"  call void @llvm.prefetch.p0(ptr %ahead.{v}.{h}, i32 {_READ}, i32 3, i32 1)",
+                f"  %ahead.{v}.{t} = getelementptr float, ptr %from.{v}.{t}, i64 {PREFETCH_STEPS * lanes}",
+                f"  call void @llvm.prefetch.p0(ptr %ahead.{v}.{t}, i32 {_READ}, i32 3, i32 1)",
             ]
         for i in range(height):
             lines += [
-                f"  %place.{i}.{h} = getelementptr float, ptr %row.{i}.{h}, i64 %k.{h}",
-                f"  %scalar.{i}.{h} = load float, ptr %place.{i}.{h}, align 4",
-                f"  %lane.{i}.{h} = insertelement {vector} poison, float %scalar.{i}.{h}, i64 0",
-                f"  %all.{i}.{h} = shufflevector {vector} %lane.{i}.{h}, {vector} poison, "
+                f"  %place.{i}.{t} = getelementptr float, ptr %row.{i}.{h}, i64 %k.{t}",
+                f"  %scalar.{i}.{t} = load float, ptr %place.{i}.{t}, align 4",
+                f"  %lane.{i}.{t} = insertelement {vector} poison, float %scalar.{i}.{t}, i64 0",
+                f"  %all.{i}.{t} = shufflevector {vector} %lane.{i}.{t}, {vector} poison, "
                 f"<{lanes} x i32> zeroinitializer",
             ]
             lines += [
-                f"  %next.{i}.{v}.{h} = call {vector} @llvm.fmuladd.v{lanes}f32({vector} %all.{i}.{h}, "
-                f"{vector} %weight.{v}.{h}, {vector} %sum.{i}.{v}.{h})"
+                f"  %next.{i}.{v}.{t} = call {vector} @llvm.fmuladd.v{lanes}f32({vector} %all.{i}.{t}, "
+                f"{vector} %weight.{v}.{t}, {vector} %sum.{i}.{v}.{t})"
                 for v in range(self.vectors)
             ]
         return lines
 
-    def _store(self, height: int) -> list[str]:
-        """Return the stores of the sums, row by row."""
+    def _store(self, height: int, name: str) -> list[str]:
+        """Return the stores of the sums of this name, row by row."""
         h, lines = height, list[str]()
         for i, v in product(range(height), range(self.vectors)):
             at = (i * self.vectors + v) * self.lanes
             lines += [
                 f"  %to.{i}.{v}.{h} = getelementptr float, ptr %sums, i64 {at}",
-                f"  store {self._vector} %next.{i}.{v}.{h}, ptr %to.{i}.{v}.{h}, align 4",
+                f"  store {self._vector} %{name}.{i}.{v}.{h}, ptr %to.{i}.{v}.{h}, align 4",
             ]
         return lines
 
