@@ -58,7 +58,7 @@ class SymbolicProgram:
         for reason in (*self.traced.outside(sizes), *self.traced.broken(sizes)):
             raise Declined(reason)
         try:
-            with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+            with torch.no_grad(), quiet(), FakeTensorMode(allow_non_fake_inputs=True):
                 graph = _substitute(self.program.graph, sizes)
         except Declined:
             raise
