@@ -31,12 +31,14 @@ _LIBRARIES = {
     "onednn": "backends.onednn.library",
     "openvino": "backends.openvino.library",
     FALLBACK: "backends.onnxruntime.library",
+    "tvm": "backends.tvm.library",
     "cublaslt": "backends.cuda.libraries.cublaslt.library",
     "cudnn": "backends.cuda.libraries.cudnn.library",
 }
 """Modules whose `LIBRARY` runs parts of a graph by the packages of this name, or kernels of a device."""
 _PACKAGES = {
     "onednn": ("onednn-cpu-iomp", "intel-openmp", "intel-cmplr-lib-rt"),
+    "tvm": ("apache-tvm",),
     "cublaslt": ("nvidia-cublas-cu12",),
     "cudnn": ("nvidia-cudnn-cu12",),
 }

@@ -27,7 +27,7 @@ from tests.backends.conformance.cases import CASES, Suite
 from tests.naps import busy_nap
 
 pytestmark = pytest.mark.usefixtures("one_process_apart")
-LIBRARIES = ("onednn", "openvino", "onnxruntime")
+LIBRARIES = ("onednn", "openvino", "onnxruntime", "tvm")
 BACKENDS = ("cpu", *LIBRARIES)
 SOME = ("matmul, bias, relu", "conv2d", "softmax", "layer_norm")
 _TOLERANCE = 1e-6
@@ -63,6 +63,9 @@ DIFFERS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("gelu", "matmul, residual, gelu"), _BY_CPU),
     },
     "onnxruntime": {"max_pool2d": _LOSES_NAN},
+    "tvm": dict.fromkeys(
+        ("matmul, bias, relu", "conv2d, bias, residual, relu", "relu", "clip", "maximum", "max_pool2d"), _LOSES_NAN
+    ),
 }
 """The cases in which what a backend makes of NaN and infinity differs; docs/limits.md has them."""
 
