@@ -16,7 +16,7 @@ from tvm.ir import GenericConst
 from backends.backend import Lowering
 from backends.tensorir.emit import Expr
 from fusion.declined import Declined
-from fusion.shapes import is_static
+from fusion.shapes import is_static, static_shape
 from fusion.tensors import as_numpy
 from partition.access import ANCHOR, BATCH_MATMUL
 
@@ -149,19 +149,32 @@ def _sums_of_windows(data: te.Tensor, weight: te.Tensor, window: _Window, dtype:
 def _conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     data, weight = call.args
     attrs = call.attrs
-    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NHWC", "IOHW", 1):
-        raise Declined("its channels are in groups, or not last")
-    turned = _turned(builder, weight, (1, 2, 3, 0))
-    shape = tuple(int(extent) for extent in call.ty.shape)
+    if (attrs.data_layout, attrs.kernel_layout) != ("NHWC", "IOHW"):
+        raise Declined("its channels are not last")
+    groups, shape = int(attrs.groups), static_shape(call)
+    turned = _turned(builder, weight, (1, 2, 3, 0)) if groups == 1 else _made_last(builder, weight, groups)
     compute = partial(_sums_of_spread, window=_Window.of(attrs), shape=shape, dtype=str(call.ty.dtype.dtype))
     return builder.call_te(compute, data, turned, primfunc_name_hint="conv2d_transpose")
+
+
+def _made_last(builder: relax.BlockBuilder, weight: relax.Expr, groups: int) -> relax.Expr:
+    """Return weights of G groups, I x O/G x H x W, as H x W x I/G x O."""
+    depth, made, height, width = static_shape(weight)
+    apart, order = (groups, depth // groups, made, height, width), (3, 4, 1, 0, 2)
+    together = (height, width, depth // groups, groups * made)
+    if isinstance(weight, GenericConst):
+        values = as_numpy(weight.value)
+        return relax.const(values.reshape(apart).transpose(order).reshape(together), str(values.dtype))
+    turned = _turned(builder, builder.emit(relax.op.reshape(weight, apart)), order)
+    return builder.emit(relax.op.reshape(turned, together))
 
 
 def _sums_of_spread(
     data: te.Tensor, weight: te.Tensor, *, window: _Window, shape: tuple[int, ...], dtype: str
 ) -> te.Tensor:
     """Each pixel is the sum of those that reach it by a tap: the others of the window count as zero."""
-    sizes, (_, *taps, depth) = [int(n) for n in data.shape[1:3]], [int(n) for n in weight.shape]
+    sizes, extents, groups = [int(n) for n in data.shape[1:3]], [int(n) for n in weight.shape], window.groups
+    *taps, depth = extents[1:] if groups == 1 else extents[:3]
     ry, rx, rc = (te.reduce_axis((0, n), name) for n, name in zip((*taps, depth), ("ry", "rx", "rc"), strict=True))
 
     def sum_over_taps(n: Expr, y: Expr, x: Expr, o: Expr) -> Expr:
@@ -171,8 +184,9 @@ def _sums_of_spread(
             at.append(tirx.floordiv(reached, stride))
             conditions += [reached >= 0, at[-1] < sizes[axis]]
             conditions += [tirx.floormod(reached, stride).equal(0)] if stride > 1 else []
-        value = tirx.if_then_else(tirx.all(*conditions), data(n, *at, rc), tirx.const(0, data.dtype))
-        return _sum(value, weight(o, ry, rx, rc), [ry, rx, rc])
+        first = 0 if groups == 1 else o // (shape[3] // groups) * depth
+        value = tirx.if_then_else(tirx.all(*conditions), data(n, *at, first + rc), tirx.const(0, data.dtype))
+        return _sum(value, weight(o, ry, rx, rc) if groups == 1 else weight(ry, rx, rc, o), [ry, rx, rc])
 
     return _rounded(_anchor(shape, sum_over_taps, "conv2d_transpose"), dtype)
 

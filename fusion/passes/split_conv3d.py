@@ -32,27 +32,35 @@ def _split(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> re
     if call_name(value) != "nn.conv3d" or (value.attrs.data_layout, value.attrs.kernel_layout) != ("NCDHW", "OIDHW"):
         return value
     data, weight = value.args
-    if not isinstance(weight, GenericConst) or {str(arg.ty.dtype.dtype) for arg in value.args} != {"float32"}:
+    if {str(arg.ty.dtype.dtype) for arg in value.args} != {"float32"}:
         return value
-    attrs, kernel = value.attrs, weight.value.numpy()
+    attrs, taps = value.attrs, static_shape(weight)[2]
     front, top, left, back, bottom, right = (int(n) for n in attrs.padding)
     (depth_stride, *strides), (depth_step, *dilation) = map(as_ints, (attrs.strides, attrs.dilation))
     planes = planes_of(builder, data, front, back)
     batch, padded, *image = static_shape(planes)
-    count = (padded - (kernel.shape[2] - 1) * depth_step - 1) // depth_stride + 1
+    count = (padded - (taps - 1) * depth_step - 1) // depth_stride + 1
     total: relax.Expr | None = None
-    for tap in range(kernel.shape[2]):
+    for tap in range(taps):
         first = tap * depth_step
         part = relax.op.strided_slice(planes, [1], [first], [first + (count - 1) * depth_stride + 1], [depth_stride])
         images = builder.emit(relax.op.reshape(builder.emit(part), (batch * count, *image)))
         made = builder.emit(
             relax.op.nn.conv2d(
-                images, constant(kernel[:, :, tap]), strides, (top, left, bottom, right), dilation, int(attrs.groups)
+                images, _taps_of(builder, weight, tap), strides, (top, left, bottom, right), dilation, int(attrs.groups)
             )
         )
         total = made if total is None else builder.emit(relax.op.add(made, total))
     stacked = builder.emit(relax.op.reshape(total, (batch, count, *static_shape(total)[1:])))
     return relax.op.permute_dims(stacked, [0, 2, 1, 3, 4])
+
+
+def _taps_of(builder: relax.BlockBuilder, weight: relax.Expr, tap: int) -> relax.Expr:
+    """Return one plane of a kernel."""
+    if isinstance(weight, GenericConst):
+        return constant(weight.value.numpy()[:, :, tap])
+    part = builder.emit(relax.op.strided_slice(weight, [2], [tap], [tap + 1]))
+    return builder.emit(relax.op.squeeze(part, [2]))
 
 
 def planes_of(builder: relax.BlockBuilder, data: relax.Expr, front: int, back: int) -> relax.Expr:

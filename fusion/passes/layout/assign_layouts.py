@@ -127,12 +127,13 @@ class _Walk:
         """Run an operator as a product with data as it lies; None where that is no such operator or costs more."""
         rule = POINTWISE.get(call_name(value))
         operands = self._operands(value, self._settled) if rule else None
-        if rule is None or not operands or not isinstance(data := operands[0], Placed):
+        if rule is None or not operands:
             return None
-        if not rule.concerns(value, data):
+        data, weight = operands
+        if not isinstance(data, Placed) or not isinstance(weight, Placed) or not rule.concerns(value, data):
             return None
         try:
-            return rule.build(context, value, data)
+            return rule.build(context, value, data, weight)
         except Declined as reason:
             context.note(value, rule.what, reason)
             return None

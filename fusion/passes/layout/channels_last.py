@@ -17,4 +17,5 @@ def why_not_channels_last(call: relax.Call, weights: relax.Expr) -> str:
     dtypes, result = {str(arg.ty.dtype.dtype): None for arg in call.args}, str(call.ty.dtype.dtype)
     if result != "float32" or len(dtypes) > 1 or not dtypes.keys() <= _DTYPES[call_name(call)]:
         return f"it computes in {' and '.join(dict.fromkeys((*dtypes, result)))}"
-    return "" if isinstance(weights, GenericConst) else "its weights are no constant"
+    is_known = isinstance(weights, GenericConst) or "bfloat16" not in dtypes
+    return "" if is_known else "its weights in bfloat16 are no constant"

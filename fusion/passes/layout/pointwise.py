@@ -25,18 +25,18 @@ class Pointwise:
     Attributes:
         what: What is not done where it declines, for notes.
         concerns: Whether an operator, with the data that it reads, has this form; others are not asked why not.
-        build: Returns the result. Raises `Declined` where another form is better.
+        build: Returns the result, given both operands. Raises `Declined` where another form is better.
     """
 
     what: str
     concerns: Callable[[relax.Call, Placed], bool]
-    build: Callable[[CallContext, relax.Call, Placed], Placed]
+    build: Callable[[CallContext, relax.Call, Placed, Placed], Placed]
 
 
 def _is_pointwise(call: relax.Call, data: Placed) -> bool:
     """Return whether a convolution is a 1x1 one of a row-major image of several pixels, and not depthwise."""
     weight, attrs = operand(call, "weight"), call.attrs
-    if not data.is_row_major or attrs.data_layout != "NCHW" or not isinstance(weight, GenericConst):
+    if not data.is_row_major or attrs.data_layout != "NCHW":
         return False
     if orders.same_storage(data.order, orders.channels_last(len(data.shape)), data.shape):
         return False  # one pixel lies channels-last as well, and its channels fill lanes
@@ -45,7 +45,7 @@ def _is_pointwise(call: relax.Call, data: Placed) -> bool:
     return is_plain and shape[2:] == (1, 1) and shape[1] != 1 and prod(data.shape) > 0
 
 
-def as_product(context: CallContext, call: relax.Call, data: Placed) -> Placed:
+def as_product(context: CallContext, call: relax.Call, data: Placed, weight: Placed) -> Placed:
     """Return a 1x1 convolution of a row-major image, N x C x H x W, as the product of its weights, O x C (G x O/G x C/G
     in groups), with N images of C x HW.
 
@@ -55,10 +55,10 @@ def as_product(context: CallContext, call: relax.Call, data: Placed) -> Placed:
     Raises:
         Declined: Channels-last costs less.
     """
-    values, attrs = operand(call, "weight").value.numpy(), call.attrs
+    attrs = call.attrs
     batch, made, height, width = (int(extent) for extent in call.ty.shape)
     channels, groups, pixels = data.shape[1], int(attrs.groups), height * width
-    wasted = context.policy.padding_cycles(made * values.shape[1], pixels)
+    wasted = context.policy.padding_cycles(made * weight.shape[1], pixels)
     turned = context.policy.move_cycles(batch * made * pixels)
     last, shape = orders.channels_last(4), (batch, made, height, width)
     is_wanted_last = context.is_disliked(orders.identity(4), shape) and not context.is_disliked(last, shape)
@@ -66,10 +66,11 @@ def as_product(context: CallContext, call: relax.Call, data: Placed) -> Placed:
         raise Declined("storing the image channels-last costs less")
     builder = context.builder
     grouped = (groups,) if groups > 1 else ()
-    matrix = values.reshape(*grouped, made // groups, channels // groups)
+    stored = move(builder, weight, orders.identity(len(weight.shape)))
+    matrix = reshaped(builder, stored, (*grouped, made // groups, channels // groups))
     read = builder.emit(_strided(builder, data, [int(stride) for stride in attrs.strides]))
     image = builder.emit(relax.op.reshape(read, (batch, *grouped, channels // groups, pixels)))
-    product = builder.emit(relax.op.matmul(constant(matrix), image))
+    product = builder.emit(relax.op.matmul(matrix, image))
     return row_major(builder.emit(relax.op.reshape(product, (batch, made, height, width))))
 
 
@@ -87,7 +88,7 @@ def _reads_columns(call: relax.Call, data: Placed) -> bool:
     return operand(call, "x2").ty.ndim == 2 and rank >= 3 and not orders.last_axis_is(data.order, rank - 1, data.shape)
 
 
-def columns_times_weights(context: CallContext, call: relax.Call, data: Placed) -> Placed:
+def columns_times_weights(context: CallContext, call: relax.Call, data: Placed, weight: Placed) -> Placed:
     """Return `matmul(data, weights)`, whose rows lie as the columns of a matrix, as the product of the transposed
     weights with it, whose result lies so too.
 
@@ -96,9 +97,8 @@ def columns_times_weights(context: CallContext, call: relax.Call, data: Placed) 
     Raises:
         Declined: There are no weights in float32, or it costs more than moving the data.
     """
-    weight = operand(call, "x2")
     *_, reduced = range(len(data.shape))
-    if not isinstance(weight, GenericConst):
+    if not isinstance(weight.stored, GenericConst):
         raise Declined("its weights are no constant")
     if str(call.ty.dtype.dtype) != "float32" or not prod(data.shape):
         raise Declined(f"it computes in {call.ty.dtype.dtype}" if prod(data.shape) else "it has no elements")
@@ -113,7 +113,7 @@ def columns_times_weights(context: CallContext, call: relax.Call, data: Placed) 
     if cost >= moved + context.is_disliked(rows, shape) * context.policy.move_cycles(prod(shape)):
         raise Declined("bringing the numbers of its rows together costs less")
     columns = reshaped(context.builder, data.stored, (before, depth, behind))
-    product = context.builder.emit(relax.op.matmul(constant(weight.value.numpy().T), columns))
+    product = context.builder.emit(relax.op.matmul(constant(weight.stored.value.numpy().T), columns))
     return Placed(reshaped(context.builder, product, orders.stored_shape(data.order, shape)), data.order, shape)
 
 

@@ -46,7 +46,8 @@ def _spatial(context: CallContext, call: relax.Call, args: list[Placed]) -> Plac
     if is_row_major and context.policy.has_row_major_kernel(call):
         order, last = orders.identity(rank), layout
     changes = {name: last for name in ("data_layout", "layout", "out_layout") if hasattr(attrs, name)}
-    operands = [move(context.builder, data, order), *(other.stored for other in others), *call.args[len(args) :]]
+    weights = [move(context.builder, other, orders.identity(len(other.shape))) for other in others]
+    operands = [move(context.builder, data, order), *weights, *call.args[len(args) :]]
     return _emit(context, with_attrs(call, operands, **changes), order)
 
 

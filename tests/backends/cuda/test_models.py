@@ -159,16 +159,25 @@ def test_indices_are_checked_and_outputs_may_have_several_shapes() -> None:
 
 @pytest.mark.usefixtures("assembler")
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-def test_a_transposed_convolution_is_what_float64_says() -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_a_transposed_convolution_is_what_float64_says(groups: int, is_known: bool) -> None:
+    """With weights of the model, and with such that only the run knows."""
     random = np.random.default_rng(2236)
     w, x = (random.standard_normal(shape).astype(np.float32) for shape in ((8, 5, 3, 3), (1, 8, 4, 5)))
-    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])]
-    module = fusion.compile(model(nodes, x.shape, (1, 5, 7, 9), w=w), target=TARGET)
-    expected = np.zeros((1, 5, 9, 11))
+    how = {"strides": [2, 2], "pads": [1, 1, 1, 1], "group": groups}
+    source = model([helper.make_node("ConvTranspose", ["x", "w"], ["y"], **how)], x.shape, (1, 5 * groups, 7, 9), w=w)
+    if not is_known:
+        source.graph.ClearField("initializer")
+        source.graph.input.append(helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, w.shape))
+    module = fusion.compile(source, target=TARGET)
+    expected = np.zeros((1, 5 * groups, 9, 11))
+    taps = w.astype(np.float64).reshape(groups, -1, *w.shape[1:])
     for i, j in np.ndindex(4, 5):
-        spread = np.einsum("nc,coyx->noyx", x[..., i, j], w, dtype=np.float64)
+        spread = np.einsum("gc,gcoyx->goyx", x[0, :, i, j].reshape(groups, -1), taps).reshape(1, -1, 3, 3)
         expected[:, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3] += spread
-    np.testing.assert_allclose(run_planned(module, x)[0], expected[:, :, 1:-1, 1:-1], rtol=1e-5, atol=1e-5)
+    (made,) = run_planned(module, x, *([] if is_known else [w]))
+    np.testing.assert_allclose(made, expected[:, :, 1:-1, 1:-1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.usefixtures("assembler")

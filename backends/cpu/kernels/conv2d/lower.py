@@ -14,38 +14,48 @@ from backends.cpu.kernels.shared.lowering.operands import (
     check_elements,
     check_layouts,
     constant_weights,
+    is_constant,
 )
-from backends.cpu.kernels.shared.lowering.packing import pack_conv2d, pack_conv2d_pairs, packed_constant
+from backends.cpu.kernels.shared.lowering.packing import (
+    CONV2D_PANELS,
+    pack_conv2d_pairs,
+    packed_constant,
+    packed_weights,
+)
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
-from fusion.bindings import data_of
+from fusion.shapes import static_shape
 from partition.access import ANCHOR, CONV2D
+
+OF_THE_RUN = "weights_of_the_run"
+"""Of an anchor whose weights are packed by the run."""
 
 
 def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> relax.Expr:
-    """Return a channels-last `nn.conv2d` with constant OIHW weights as an anchor, of float32 or of bfloat16 with a
-    result in float32.
+    """Return a channels-last `nn.conv2d` with OIHW weights as an anchor, of float32, or, where they are constant, of
+    bfloat16 with a result in float32.
 
     Raises:
         Declined: It is another one.
     """
-    data, values = data_of(call), constant_weights(call)
+    data, weight = call.args
     check_dtypes(call, FLOAT32, BFLOAT16)
     check_layouts(call, "NHWC", "OIHW")
     check_elements(call)
-    window, groups = Window.of(call.attrs, values.shape[2:]), int(call.attrs.groups)
-    if window.is_pointwise and groups == 1:
-        return matmul_of(data, values[:, :, 0, 0].T, builder, lanes)
-    if str(values.dtype) == BFLOAT16:
-        packed = packed_constant(pack_conv2d_pairs, values, groups, lanes, window.merges(groups))
-        convolve = _convolve_pairs
+    channels, _, *kernel = static_shape(weight)
+    window, groups = Window.of(call.attrs, (kernel[0], kernel[1])), int(call.attrs.groups)
+    if is_constant(weight) and window.is_pointwise and groups == 1:
+        return matmul_of(data, constant_weights(call)[:, :, 0, 0].T, builder, lanes)
+    if str(weight.ty.dtype.dtype) == BFLOAT16:
+        packed = packed_constant(pack_conv2d_pairs, constant_weights(call), groups, lanes, window.merges(groups))
+        compute = partial(_convolve_pairs, channels=channels, window=window)
     else:
-        packed, convolve = packed_constant(pack_conv2d, values, groups, lanes), _convolve
-    compute = partial(convolve, channels=values.shape[0], window=window)
+        packed = packed_weights(builder, weight, CONV2D_PANELS, groups, lanes)
+        compute = partial(_convolve, channels=channels, window=window, is_known=is_constant(weight))
     return builder.call_te(compute, data, packed, primfunc_name_hint=CONV2D)
 
 
-def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window) -> te.Tensor:
+def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window, is_known: bool) -> te.Tensor:
     batch, height, width, _ = (int(n) for n in data.shape)
     groups, _, kh, kw, depth, lanes = (int(n) for n in packed.shape)
     per_group = channels // groups
@@ -59,7 +69,7 @@ def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window)
         )
         return te.sum(value * packed[group, channel // lanes, ry, rx, rc, channel % lanes], axis=[ry, rx, rc])
 
-    attrs = {ANCHOR: CONV2D, "window": window.annotation()}
+    attrs = {ANCHOR: CONV2D, "window": window.annotation(), **({} if is_known else {OF_THE_RUN: 1})}
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=CONV2D, attrs=attrs)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from backends.cpu.kernels.conv2d.lower import OF_THE_RUN
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, arithmetic_of
 from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
@@ -58,7 +59,10 @@ def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking
 
 
 def shape_for_winograd(roles: Roles, machine: Machine) -> WinogradShape | None:
-    """Return the sizes for Winograd's method, typical ones where they are open; None where it is none for it."""
+    """Return the sizes for Winograd's method, typical ones where they are open; None where it is none for it, or its
+    weights, which it transforms while compiling, are known by the run only."""
+    if OF_THE_RUN in roles.attrs:
+        return None
     window, groups = Window.from_annotation(roles.attrs["window"]), shape_of(roles.operands[1])[0]
     return winograd_shape(window, _image(roles, machine), groups, roles.shape[3], machine.vector_lanes)
 

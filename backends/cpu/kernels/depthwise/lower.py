@@ -11,13 +11,13 @@ from backends.cpu.kernels.shared.lowering.operands import (
     FLOAT32,
     check_dtypes,
     check_elements,
-    constant_weights,
     has_narrow_groups,
 )
-from backends.cpu.kernels.shared.lowering.packing import Array, packed_constant
+from backends.cpu.kernels.shared.lowering.packing import EACH_TAP, Array, Packing, packed_weights
 from backends.cpu.kernels.shared.window import Window, read_under
 from backends.tensorir.emit import Expr
-from fusion.bindings import data_of, operand
+from fusion.bindings import operand
+from fusion.shapes import static_shape
 from partition.access import ANCHOR, DEPTHWISE
 
 GROUPED = "grouped_conv2d"
@@ -29,27 +29,31 @@ def lower_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -
     Raises:
         Declined: It has other operands.
     """
-    data, values = data_of(call), constant_weights(call)
+    data, weight = call.args
     check_dtypes(call, FLOAT32)
     check_elements(call)
-    groups, shape = int(call.attrs.groups), values.shape
-    window = Window.of(call.attrs, shape[2:])
-    if groups == shape[0] and shape[1] == 1:
-        packed = packed_constant(_by_channel, values)
+    groups, (channels, members, *kernel) = int(call.attrs.groups), static_shape(weight)
+    window = Window.of(call.attrs, (kernel[0], kernel[1]))
+    if groups == channels and members == 1:
+        packed = packed_weights(builder, weight, EACH_TAP)
         return builder.call_te(partial(_convolve, window=window), data, packed, primfunc_name_hint=DEPTHWISE)
-    packed = packed_constant(_by_group, values)
+    packed = packed_weights(builder, weight, _OF_GROUPS)
     compute = partial(_convolve_groups, window=window, groups=groups)
     return builder.call_te(compute, data, packed, primfunc_name_hint=GROUPED)
-
-
-def _by_channel(weight: Array) -> Array:
-    """Return weights of one tap each as [KH, KW, O]."""
-    return np.transpose(weight[:, 0], (1, 2, 0))
 
 
 def _by_group(weight: Array) -> Array:
     """Return OIHW weights as [KH, KW, I, O]."""
     return np.transpose(weight, (2, 3, 1, 0))
+
+
+def _write_groups(weight: te.Tensor) -> te.Tensor:
+    """Write `_by_group`."""
+    channels, members, height, width = weight.shape
+    return te.compute((height, width, members, channels), lambda y, x, i, o: weight[o, i, y, x], name="packed")
+
+
+_OF_GROUPS = Packing(_by_group, _write_groups)
 
 
 def is_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> bool:

@@ -10,12 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te
 
-from backends.cpu.kernels.shared.lowering.operands import FLOAT32, check_dtypes, check_elements, constant_weights
+from backends.cpu.kernels.shared.lowering.operands import (
+    FLOAT32,
+    check_dtypes,
+    check_elements,
+    constant_weights,
+    is_constant,
+)
 from backends.cpu.kernels.shared.window import Window, fitted_window, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
 from fusion.bindings import data_of
 from fusion.declined import Declined
+from fusion.shapes import static_shape
 from partition.access import ANCHOR
 
 PLANAR = "planar_window"
@@ -27,11 +34,15 @@ def lower_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes:
     Raises:
         Declined: It has other operands.
     """
-    data, values = data_of(call), constant_weights(call)
+    data, weight = call.args
     check_dtypes(call, FLOAT32)
     check_elements(call, data)
-    window = Window.of(call.attrs, values.shape[2:])
-    taps = relax.const(np.ascontiguousarray(values[:, 0]))
+    channels, _, *kernel = static_shape(weight)
+    window = Window.of(call.attrs, (kernel[0], kernel[1]))
+    if is_constant(weight):
+        taps = relax.const(np.ascontiguousarray(constant_weights(call)[:, 0]))
+    else:
+        taps = builder.emit(relax.op.reshape(weight, (channels, *kernel)))
     return builder.call_te(partial(_convolve, window=window), data, taps, primfunc_name_hint="depthwise_conv2d")
 
 

@@ -17,6 +17,7 @@ from tvm.relax.vm_build import _filter_tir, _vmcodegen
 
 from backends.backend import KernelCompiler
 from backends.cpu.codegen.generate import generate_module
+from backends.cpu.kernels.shared.lowering.packing import PACK
 from backends.cpu.lowerings import lowerings
 from backends.tensorir.legalize import LEGALIZATIONS
 from backends.tensorir.lower_anchors import LowerAnchors
@@ -58,7 +59,8 @@ class Ran:
     kernels: dict[str, Kernel]
 
     def templates(self) -> list[str]:
-        return sorted(kernel.made.template for kernel in self.kernels.values())
+        """Return the templates of all kernels but those that pack weights of the run."""
+        return sorted(kernel.made.template for name, kernel in self.kernels.items() if not name.startswith(PACK))
 
 
 def run(

@@ -4,23 +4,30 @@ bfloat16, of which an instruction multiplies two steps of k: [panel of lanes][k 
 one, an odd k filled with a zero.
 
 Where nothing is filled with zeros these are views, which are copied once, to where they stay.
+
+Weights that only the run knows, as those that StyleGAN2 makes of each style, are brought into this order by a kernel of
+the run (`packed_weights`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
+from backends.tensorir.emit import Expr
 from fusion.made_once import once
 from fusion.tensors import aligned_copy, as_numpy
 
 Array = npt.NDArray[Any]
+PACK = "pack"
+"""What kernels that pack weights of the run are called."""
 _SOUGHT = 1 << 16
 """Elements that are looked at together: they stay in L2 (BERT-base's 85 million take 0.05 s)."""
 _LEAST_RANGE = 2.0**60
@@ -30,6 +37,24 @@ _LEAST_RANGE = 2.0**60
 def packed_constant(pack: Callable[..., Array], weight: Array, *options: Hashable) -> GenericConst:
     """Return what `pack` makes of `weight` as an operand, the same for all forms that are lowered together."""
     return once(_as_constant, weight, pack, options)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """An order of weights: what makes it of those that compiling knows, and of those that a run knows."""
+
+    pack: Callable[..., Array]
+    write: Callable[..., te.Tensor]
+
+
+def packed_weights(
+    builder: relax.BlockBuilder, weight: relax.Expr, packing: Packing, *options: Hashable
+) -> relax.Expr:
+    """Return `weight` as an operand in the order of `packing`: a constant, or what a kernel before this one makes."""
+    if isinstance(weight, GenericConst):
+        return packed_constant(packing.pack, as_numpy(weight.value), *options)
+    made = builder.call_te(lambda values: packing.write(values, *options), weight, primfunc_name_hint=PACK)
+    return builder.emit(made)
 
 
 def _as_constant(weight: Array, pack: Callable[..., Array], options: tuple[Hashable, ...]) -> GenericConst:
@@ -77,6 +102,39 @@ def pack_conv2d(weight: Array, groups: int, lanes: int) -> Array:
     padded = _filled(weight.reshape(groups, per_group, in_channels, height, width), 1, panels * lanes)
     blocked = padded.reshape(groups, panels, lanes, in_channels, height, width)
     return np.transpose(blocked, (0, 1, 4, 5, 3, 2))
+
+
+def _write_conv2d(weight: te.Tensor, groups: int, lanes: int) -> te.Tensor:
+    """Write `pack_conv2d`."""
+    out_channels, in_channels, height, width = (int(extent) for extent in weight.shape)
+    per_group = out_channels // groups
+    panels = -(-per_group // lanes)
+
+    def value(group: Expr, panel: Expr, y: Expr, x: Expr, k: Expr, lane: Expr) -> Expr:
+        channel = panel * lanes + lane
+        weight_of = weight[group * per_group + channel, k, y, x]
+        if per_group % lanes == 0:
+            return weight_of
+        return tirx.if_then_else(channel < per_group, weight_of, tirx.const(0, weight.dtype))
+
+    return te.compute((groups, panels, height, width, in_channels, lanes), value, name="packed")
+
+
+CONV2D_PANELS = Packing(pack_conv2d, _write_conv2d)
+
+
+def _pack_taps(weight: Array) -> Array:
+    """Return weights of one tap a channel, C x 1 x KH x KW, as [KH, KW, C]."""
+    return np.transpose(weight[:, 0], (1, 2, 0))
+
+
+def _write_taps(weight: te.Tensor) -> te.Tensor:
+    """Write `_pack_taps`."""
+    channels, _, height, width = weight.shape
+    return te.compute((height, width, channels), lambda y, x, c: weight[c, 0, y, x], name="packed")
+
+
+EACH_TAP = Packing(_pack_taps, _write_taps)
 
 
 def pack_conv2d_pairs(weight: Array, groups: int, lanes: int, merged: bool) -> Array:

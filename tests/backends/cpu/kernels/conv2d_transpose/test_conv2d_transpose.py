@@ -24,11 +24,12 @@ from tests.backends.cpu.kernels.drawn import (
 
 @EXAMPLES
 @given(
-    images, st.integers(1, 3), extents, extents, pairs, pairs, paddings, epilogues(), st.data(), targets, threads, seeds
-)
+    images, st.integers(1, 3), extents, extents, pairs, pairs, paddings, epilogues(), st.data(), targets, threads,
+    seeds, st.booleans(),
+)  # fmt: skip
 def test_conv2d_transpose(
     size: tuple, groups: int, depth: int, out: int, kernel: tuple, strides: tuple, padding: tuple,
-    steps: tuple[str, ...], data: st.DataObject, target: str, many: int, seed: int,
+    steps: tuple[str, ...], data: st.DataObject, target: str, many: int, seed: int, is_known: bool,
 ) -> None:  # fmt: skip
     dilation = data.draw(st.tuples(st.integers(1, 2), st.integers(1, 2)), "dilation")
     # As Relax asks: smaller than the stride.
@@ -45,12 +46,13 @@ def test_conv2d_transpose(
     epilogue = Epilogue(steps, expected.shape, seed)
 
     def build(b: relax.BlockBuilder, v: relax.Var, *others: relax.Var) -> relax.Expr:
+        taps, behind = (relax.const(weight), others) if is_known else (others[0], others[1:])
         made = relax.op.nn.conv2d_transpose(
-            v, relax.const(weight), strides, padding, extra, dilation, groups, data_layout="NHWC", kernel_layout="IOHW"
+            v, taps, strides, padding, extra, dilation, groups, data_layout="NHWC", kernel_layout="IOHW"
         )
-        return epilogue.relax(b, made, others)
+        return epilogue.relax(b, made, behind)
 
-    ran = run(build, [x, *epilogue.arrays()], target, many)
+    ran = run(build, [x, *([] if is_known else [weight]), *epilogue.arrays()], target, many)
     check(ran, epilogue.numpy(expected))
     by_channel = groups > 1 and depth == out == 1
     assert by_channel or {"conv2d_transpose", "matmul"} & set(ran.templates())

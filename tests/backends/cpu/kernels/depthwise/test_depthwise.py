@@ -30,28 +30,32 @@ windows = st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 3, 5, 8, 17]))
 
 
 @settings(EXAMPLES, max_examples=14)
-@given(images, extents, windows, pairs, paddings, pairs, epilogues(), targets, threads, seeds)
+@given(images, extents, windows, pairs, paddings, pairs, epilogues(), targets, threads, seeds, st.booleans())
 def test_depthwise(
     size: tuple, channels: int, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple, steps: tuple[str, ...],
-    target: str, many: int, seed: int,
+    target: str, many: int, seed: int, is_known: bool,
 ) -> None:  # fmt: skip
     assume(channels > 1)
     counts = (channels, 1, 1)
-    templates = check_convolution(size, counts, kernel, strides, padding, dilation, steps, target, many, seed)
+    templates = check_convolution(
+        size, counts, kernel, strides, padding, dilation, steps, target, many, seed, is_known=is_known
+    )
     assert templates == ["depthwise_conv2d"]
 
 
 @settings(EXAMPLES, max_examples=20)
 @given(
     images, st.integers(2, 13), st.sampled_from([(1, 2), (1, 8), (2, 2), (2, 4), (4, 4), (8, 8), (4, 16), (16, 16)]),
-    pairs, pairs, paddings, pairs, epilogues(), targets, threads, seeds,
+    pairs, pairs, paddings, pairs, epilogues(), targets, threads, seeds, st.booleans(),
 )  # fmt: skip
 def test_narrow_groups(
     size: tuple, groups: int, members: tuple[int, int], kernel: tuple, strides: tuple, padding: tuple, dilation: tuple,
-    steps: tuple[str, ...], target: str, many: int, seed: int,
+    steps: tuple[str, ...], target: str, many: int, seed: int, is_known: bool,
 ) -> None:  # fmt: skip
     counts = (groups, *members)
-    templates = check_convolution(size, counts, kernel, strides, padding, dilation, steps, target, many, seed)
+    templates = check_convolution(
+        size, counts, kernel, strides, padding, dilation, steps, target, many, seed, is_known=is_known
+    )
     fits = members[1] <= context.resolve(target).compiler.machine.vector_lanes
     assert templates == ["grouped_conv2d" if fits else "conv2d"]
 

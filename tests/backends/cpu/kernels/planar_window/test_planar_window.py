@@ -40,7 +40,7 @@ def padded(data: np.ndarray, padding: tuple, value: float) -> torch.Tensor:
 
 def check_depthwise(
     size: tuple, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple, steps: tuple[str, ...], target: str,
-    many: int, seed: int,
+    many: int, seed: int, is_known: bool = True,
 ) -> None:  # fmt: skip
     data = normal(grown(size, kernel, padding, dilation), seed)
     channels = data.shape[1]
@@ -48,22 +48,23 @@ def check_depthwise(
     expected = functional.conv2d(padded(data, padding, 0), wide(weight), None, strides, 0, dilation, channels).numpy()
     epilogue = Epilogue(steps, expected.shape, seed)
 
-    def build(b: relax.BlockBuilder, x: relax.Var, *extra: relax.Var) -> relax.Expr:
-        conv = relax.op.nn.conv2d(x, relax.const(weight), strides, padding, dilation, channels)
-        return epilogue.relax(b, conv, extra)
+    def build(b: relax.BlockBuilder, x: relax.Var, *others: relax.Var) -> relax.Expr:
+        taps, extra = (relax.const(weight), others) if is_known else (others[0], others[1:])
+        return epilogue.relax(b, relax.op.nn.conv2d(x, taps, strides, padding, dilation, channels), extra)
 
-    ran = run(build, [data, *epilogue.arrays()], target, many)
+    given = [] if is_known else [weight]
+    ran = run(build, [data, *given, *epilogue.arrays()], target, many)
     check(ran, epilogue.numpy(expected))
     assert "planar_window" in ran.templates()
 
 
 @EXAMPLES
-@given(images, kernels, pairs, paddings, pairs, steps_of, targets, threads, seeds)
+@given(images, kernels, pairs, paddings, pairs, steps_of, targets, threads, seeds, st.booleans())
 def test_depthwise(
     size: tuple, kernel: tuple, strides: tuple, padding: tuple, dilation: tuple, steps: tuple[str, ...], target: str,
-    many: int, seed: int,
+    many: int, seed: int, is_known: bool,
 ) -> None:  # fmt: skip
-    check_depthwise(size, kernel, strides, padding, dilation, steps, target, many, seed)
+    check_depthwise(size, kernel, strides, padding, dilation, steps, target, many, seed, is_known)
 
 
 @pytest.mark.parametrize("target", TARGETS)
