@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
 from fusion.placing.opens_apart import opens_apart
 from fusion.placing.part_times import kernel_records, times_of_kernels, times_of_regions
-from fusion.placing.records import REGIONS, placement_at, placement_record, point_of
+from fusion.placing.records import REGIONS, backends_in, placement_at, placement_record, point_of
 from fusion.placing.region_costs import TOLERANCES, Make, MeasuredCosts
 from fusion.placing.search import SearchedLibrary, search_placement
 from fusion.stages import stage
@@ -168,7 +168,7 @@ class ChoosePlaces:
         if name != _MIXED:
             return self._offer(1 + [*self.ctx.graph_libraries].index(name)) is not None
         libraries = len(self.ctx.graph_libraries)
-        used = set(record.point.values()) & set(range(1, libraries + 1))
+        used = backends_in(record.point) & set(range(1, libraries + 1))
         if any(self._offer(place) is None for place in sorted(used)):
             return False
         placed = placement_at(record.point, self._graph.graph, libraries, self._parts_of)
@@ -209,7 +209,9 @@ class ChoosePlaces:
         else:
             families = dict(versions)
             if not self.imported.branches:  # what is inside of them only some runs take, and no search asks for
-                families[_MIXED] = f"{_MIXED}: {', '.join(versions.values())}"
+                has_parts = any(isinstance(library, Library) for library in self.ctx.graph_libraries.values())
+                how = f"{_MIXED}, of all matches" if has_parts else _MIXED  # not of some, as records before had it
+                families[_MIXED] = f"{how}: {', '.join(versions.values())}"
         return {
             name: TuningTask(PLACEMENT, family, structure, tensors, knowledge.environment)
             for name, family in families.items()
@@ -283,7 +285,7 @@ class ChoosePlaces:
         self._reasons |= {names[trial.candidate - 1]: reason for trial, reason in results.reasons.items()}
         if not results.decisions:
             raise Declined(results.failure)
-        decision, points = results.decisions[0], {_MIXED: point_of(self._mixed)}
+        decision, points = results.decisions[0], {_MIXED: point_of(self._mixed, self._parts_of)}
         times = {found.candidate: found for found in decision.times}
         return [
             placement_record(
@@ -337,7 +339,7 @@ class ChoosePlaces:
                 self._failed[f"no further region was measured on {name}: at one, {reason}"] = None
         takes = {place: library.takes for place, library in libraries.items()}
         known = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)  # they have forms
-        return () if any(point_of(best) == point_of(whole) for whole in known) else best
+        return () if any(_there(best) == _there(whole) for whole in known) else best
 
     @property
     def _seconds(self) -> float:
@@ -352,6 +354,11 @@ class ChoosePlaces:
         form = self._trial(name)
         CompiledModule(form.inputs, form.outputs, settings_of(self.ctx), fixed=form).save(path)
         return str(path)
+
+
+def _there(groups: Iterable[PlacedSubgraph]) -> frozenset[PlacedSubgraph]:
+    """Return what of a placement libraries run."""
+    return frozenset(group for group in groups if group.backend != HOST)
 
 
 def _times(

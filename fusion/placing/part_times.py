@@ -15,7 +15,7 @@ from fusion.passes.regions.write import write_region
 from fusion.placement_times import PartTimes
 from fusion.placing.kernel_costs import calls_of
 from fusion.placing.records import REGIONS
-from fusion.placing.region_costs import kernels_task, region_task
+from fusion.placing.region_costs import kernels_task, parts_within, region_task
 from fusion.placing.search import KernelCost
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
@@ -86,8 +86,10 @@ def times_of_regions(
         if group.backend == HOST:
             continue
         name = [*ctx.graph_libraries][group.backend - 1]
-        function = offers[group.backend].function(group.operators).function
-        records = knowledge.records([region_task(function, name, ctx, knowledge)])
+        offer = offers[group.backend]
+        function = offer.function(group.operators).function
+        parts = parts_within([group.operators], group.operators) if offer.taken.parts is not None else None
+        records = knowledge.records([region_task(function, name, ctx, knowledge, parts)])
         if records and records[0].runs:
             key = subgraph_key(name, ctx.graph_libraries[name].export(function), ctx.threads)
             found[key] = PartTimes(records[0].seconds, GENERATOR, records[0].default_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
@@ -31,15 +32,27 @@ def placement_record(
     )
 
 
-def point_of(groups: Sequence[PlacedSubgraph]) -> dict[str, int]:
-    """Return a placement as the point of a record: the backend of each run of operators, by the first of them."""
-    where = {operator: group.backend for group in groups for operator in group.operators}
-    runs = groupby(sorted(where), key=where.__getitem__)
-    return {str(next(operators)): backend for backend, operators in runs}
-
-
 Parts = Sequence[frozenset[int]] | None
 """What of a graph a backend runs as a subgraph each; None where it runs any operators together."""
+_WITH = " with"
+"""Behind an operator that a backend which runs parts only runs with an earlier one, whose position is the value."""
+
+
+def point_of(groups: Sequence[PlacedSubgraph], parts: Callable[[int], Parts]) -> dict[str, int]:
+    """Return a placement as the point of a record: the backend of each run of operators, by the first of them, and
+    where a backend runs `parts` only the first operator of each, by the others."""
+    where = {operator: group.backend for group in groups for operator in group.operators}
+    runs = groupby(sorted(where), key=where.__getitem__)
+    cuts = [sorted(group.operators) for group in groups if group.backend != HOST and parts(group.backend) is not None]
+    return {
+        **{str(next(operators)): backend for backend, operators in runs},
+        **{f"{operator}{_WITH}": first for first, *others in cuts for operator in others},
+    }
+
+
+def backends_in(point: Mapping[str, int]) -> frozenset[int]:
+    """Return the backends that the point of a record names."""
+    return frozenset(backend for at, backend in point.items() if not at.endswith(_WITH))
 
 
 def placement_at(
@@ -48,7 +61,8 @@ def placement_at(
     """Return the placement of a point of a record, neighbours of one of the first `backends` joined where that
     runs them together, otherwise as the `parts` of each; None where it is none of this graph, whoever wrote it."""
     try:
-        starts = sorted((int(start), backend) for start, backend in point.items())
+        starts = sorted((int(at), backend) for at, backend in point.items() if not at.endswith(_WITH))
+        firsts = {int(at.removesuffix(_WITH)): first for at, first in point.items() if at.endswith(_WITH)}
     except ValueError:
         return None
     if not starts or starts[0][0] != 0 or starts[-1][0] >= len(graph.operators):
@@ -62,5 +76,16 @@ def placement_at(
         for operator in range(start, end)
     ]
     for backend in sorted({group.backend for group in groups} - {HOST}):
-        groups = place_operators(graph, groups, [False] * len(groups), backend, parts(backend))
+        all_parts, goes = parts(backend), [group.backend == backend for group in groups]
+        if all_parts is None:
+            groups = place_operators(graph, groups, goes, backend, None)
+            continue
+        cut: dict[int, set[int]] = {}
+        for group in itertools.compress(groups, goes):
+            (operator,) = group.operators
+            cut.setdefault(firsts.get(operator, operator), set()).add(operator)
+        wanted = {frozenset(part) for part in cut.values()}
+        groups = place_operators(graph, groups, goes, backend, sorted(wanted & {*all_parts}, key=min))
+        if {group.operators for group in groups if group.backend == backend} != wanted:
+            return None
     return groups

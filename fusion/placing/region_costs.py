@@ -26,7 +26,7 @@ from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.records import REGIONS, placement_record
 from fusion.shapes import known_extents
 from fusion.signature import TensorSpec
-from placement.cover.places import GivenPlaces, PlacesByOrder
+from placement.cover.places import GivenParts, GivenPlaces, Places, PlacesByOrder
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
 from tuning.decide import CandidateTimes
@@ -36,7 +36,8 @@ from tuning.record import Record
 from tuning.task import PLACEMENT, TuningTask
 
 MOST_STRUCTURES = 12
-"""Regions of a model that are measured on a library; equal ones count once."""
+"""Regions of a model that are measured on a library, and ways to run parts of one that are measured besides; equal
+ones count once."""
 _REGION_SECONDS, _WHOLE_SECONDS = 1.0, 1.0
 TOLERANCES = {"fp32": 1e-3, "bf16": 3e-2, "tf32": 3e-3}
 """By how much results of libraries may differ from ours, by precision: sums of float32 in other orders differ by less,
@@ -61,7 +62,8 @@ class MeasuredCosts:
         folder: For files.
         all_cpu: The saved module of our kernels alone.
         tolerance: By how much results may differ, as a share of the largest.
-        asked: What is known of regions, by the keys of their tasks.
+        asked: What is known of regions, by the keys of their tasks, as far as they are the first of their operators, or
+            not.
         broken: Which libraries are asked for nothing more, by their positions, and why.
     """
 
@@ -75,35 +77,50 @@ class MeasuredCosts:
     folder: Path
     all_cpu: str
     tolerance: float
-    asked: dict[str, Record] = field(default_factory=dict, init=False)
+    asked: dict[bool, dict[str, Record]] = field(default_factory=lambda: {True: {}, False: {}}, init=False)
     broken: dict[int, str] = field(default_factory=dict, init=False)
     _files: int = field(default=0, init=False)
+    _wholes: dict[str, str] = field(default_factory=dict, init=False)
+    _ours: dict[frozenset[int], str] = field(default_factory=dict, init=False)
 
-    def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
+    def region(
+        self, backend: int, operators: frozenset[int], parts: tuple[frozenset[int], ...] | None, ours: float
+    ) -> float:
         """See `PlacementCosts`."""
         name = [*self.ctx.graph_libraries][backend - 1]
         function = write_region(self.found, operators).function
-        task = region_task(function, name, self.ctx, self.knowledge)
-        record = self.asked.get(task.key) or next(iter(self.knowledge.records([task])), None)
-        asked = sum(each.task.family == task.family for each in self.asked.values())
-        if record is None and backend not in self.broken and asked < MOST_STRUCTURES and self.ctx.deadline.left > 0:
-            record = placement_record(task, REGIONS, self._compare(function, backend), time.time())
-            self.knowledge.keep([record, *self._record_of_part(record, backend, operators)])
+        inside = None if parts is None else parts_within(parts, operators)
+        task, whole = (region_task(function, name, self.ctx, self.knowledge, each) for each in (inside, None))
+        is_first = whole.key not in self._wholes or self._wholes[whole.key] == task.key
+        asked = self.asked[is_first]
+        record = asked.get(task.key) or next(iter(self.knowledge.records([task])), None)
+        count = sum(each.task.family == task.family for each in asked.values())
+        if record is None and backend not in self.broken and count < MOST_STRUCTURES and self.ctx.deadline.left > 0:
+            record = placement_record(task, REGIONS, self._compare(operators, function, backend, inside), time.time())
+            self.knowledge.keep([record, *self._told_besides(record, whole, backend, parts)])
         if record is None:
             return math.inf
-        self.asked[task.key] = record
+        asked[task.key] = record
+        self._wholes.setdefault(whole.key, task.key)
         # In the network, where weights and inputs lie elsewhere than in a region that is repeated alone.
         return ours * record.ratio if record.runs else math.inf
 
-    def _record_of_part(self, record: Record, backend: int, operators: frozenset[int]) -> Iterator[Record]:
-        """Yield what was measured around the only part that the backend runs of some operators as what is known of the
-        part: by its pattern and shapes, for whoever reports a placement."""
-        offer = self.offers[backend]
-        inside = [part for part in offer.patterns if part <= operators]
-        if len(inside) == 1:
+    def _told_besides(
+        self, record: Record, whole: TuningTask, backend: int, parts: tuple[frozenset[int], ...] | None
+    ) -> Iterator[Record]:
+        """Yield what was measured around `parts` as what reports look for: what is known of one that is alone, and of
+        the `whole` if nothing faster is."""
+        if parts is None:
+            return
+        if len(parts) == 1:
             name = [*self.ctx.graph_libraries][backend - 1]
-            function = offer.function(inside[0]).function
-            yield replace(record, task=region_task(function, name, self.ctx, self.knowledge))
+            function = self.offers[backend].function(parts[0]).function
+            alone = region_task(function, name, self.ctx, self.knowledge, parts_within(parts, parts[0]))
+            if alone.key != record.task.key:
+                yield replace(record, task=alone)
+        known = next(iter(self.knowledge.records([whole])), None)
+        if record.runs and (known is None or record.ratio < known.ratio):
+            yield replace(record, task=whole)
 
     def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
         """See `PlacementCosts`: relative to our kernels alone."""
@@ -115,17 +132,24 @@ class MeasuredCosts:
         took = self._times((self.all_cpu, path), _WHOLE_SECONDS)
         return math.inf if took is None else took.seconds / took.default_s
 
-    def _compare(self, function: relax.Function, backend: int) -> CandidateTimes | None:
-        """Return what a region takes on a library, and on our kernels; None where it fails, or stays with ours."""
+    def _compare(
+        self,
+        operators: frozenset[int],
+        function: relax.Function,
+        backend: int,
+        parts: tuple[frozenset[int], ...] | None,
+    ) -> CandidateTimes | None:
+        """Return what a region takes on a library, or with `parts` of it there, and on our kernels; None where it
+        fails, or stays with ours."""
         model = _model_of(function)
+        there: Places = PlacesByOrder((backend,)) if parts is None else GivenParts(len(operators), backend, parts)
         try:
-            paths = tuple(
-                self._saved(model, replace(self.ctx, places=PlacesByOrder(order), effort=FAST), needs=bool(order))
-                for order in ((), (backend,))
-            )
+            if operators not in self._ours:
+                self._ours[operators] = self._saved(model, replace(self.ctx, places=PlacesByOrder(), effort=FAST))
+            path = self._saved(model, replace(self.ctx, places=there, effort=FAST), needs=True)
         except (Declined, FusionError):
             return None
-        return self._times(paths, _REGION_SECONDS, backend)
+        return self._times((self._ours[operators], path), _REGION_SECONDS, backend)
 
     def _times(self, paths: tuple[str, ...], seconds: float, backend: int = HOST) -> CandidateTimes | None:
         """Return what the second of two modules takes, None where it fails; where it ends the process that measures, or
@@ -150,9 +174,24 @@ class MeasuredCosts:
         return str(path)
 
 
-def region_task(function: relax.Function, name: str, ctx: Context, knowledge: Knowledge) -> TuningTask:
-    """Return the question whether a region is faster on the library of this `name` than on our kernels."""
-    return _task(function, f"{name} {ctx.graph_libraries[name].version}", ctx, knowledge)
+def region_task(
+    function: relax.Function,
+    name: str,
+    ctx: Context,
+    knowledge: Knowledge,
+    parts: tuple[frozenset[int], ...] | None = None,
+) -> TuningTask:
+    """Return the question whether a region is faster on the library of this `name` than on our kernels; of a library
+    that runs `parts` only, by their positions in it, whether it is with these there, and without any whether it is with
+    those that are the fastest."""
+    text = "" if parts is None else f"\n{[sorted(part) for part in parts]}"
+    return _task(function, f"{name} {ctx.graph_libraries[name].version}", ctx, knowledge, text)
+
+
+def parts_within(parts: Sequence[frozenset[int]], operators: frozenset[int]) -> tuple[frozenset[int], ...]:
+    """Return parts of some operators by the positions in these."""
+    places = {operator: place for place, operator in enumerate(sorted(operators))}
+    return tuple(sorted((frozenset(places[each] for each in part) for part in parts), key=min))
 
 
 def kernels_task(function: relax.Function, ctx: Context, knowledge: Knowledge) -> TuningTask:
@@ -160,8 +199,10 @@ def kernels_task(function: relax.Function, ctx: Context, knowledge: Knowledge) -
     return _task(function, GENERATOR, ctx, knowledge)
 
 
-def _task(function: relax.Function, family: str, ctx: Context, knowledge: Knowledge) -> TuningTask:
-    text = f"{ctx.precision}\n{function.script(show_meta=False)}"  # without the values of weights
+def _task(
+    function: relax.Function, family: str, ctx: Context, knowledge: Knowledge, parts: str = ""
+) -> TuningTask:
+    text = f"{ctx.precision}\n{function.script(show_meta=False)}{parts}"  # without the values of weights
     tensors = tuple((spec.dtype, spec.extents) for spec in _specs("p", [param.ty for param in function.params]))
     return TuningTask(PLACEMENT, family, hashlib.sha256(text.encode()).hexdigest(), tensors, knowledge.environment)
 

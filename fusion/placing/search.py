@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from placement.cover.candidates import regions_around
 from placement.cover.evolve import Bits, Evolution, evolve
 from placement.cover.lazy import find_measured_cover
+from placement.cover.parts import RegionCandidate
 from placement.cover.places import TakenOperators
 from placement.cover.problem import HOST, CoverGraph, CoverProblem, MoveCost, SubgraphCandidate
 from placement.cover.quotient import ordered_groups, quotient
-from placement.cover.regions import PlacedSubgraph, place_operators
+from placement.cover.regions import PlacedSubgraph, in_order, place_operators
 
 _MOST_TIMES_FASTER = 3.0
 """That a library is taken to be than our kernels until it is measured: it is asked about what could pay if it were."""
@@ -58,10 +59,12 @@ class SearchedLibrary:
 class PlacementCosts(Protocol):
     """Says what placements take."""
 
-    def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
-        """Return the seconds that a backend takes for those that it takes of some operators, which all take our kernels
-        `ours`, and these for the rest, with calls and with handing over what it reads and makes; infinite where it
-        fails, or no more is to be measured."""
+    def region(
+        self, backend: int, operators: frozenset[int], parts: tuple[frozenset[int], ...] | None, ours: float
+    ) -> float:
+        """Return the seconds that a backend takes for some operators, or for `parts` of these, each by itself, and our
+        kernels for the rest, with calls and with handing over what it reads and makes; all of them take our kernels
+        `ours`. Infinite where it fails, or no more is to be measured."""
         ...
 
     def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
@@ -95,13 +98,8 @@ def search_placement(
 
     def moved(bits: Bits) -> Sequence[PlacedSubgraph]:
         goes = {index for index, bit in zip(movable, bits, strict=True) if bit}
-        groups = place_operators(
-            graph, cover, [index in goes for index in range(len(cover))], library, libraries[library].takes.parts
-        )
-        for other in libraries.keys() - {library}:  # the regions around its parts have more than these
-            parts = libraries[other].takes.parts
-            groups = groups if parts is None else place_operators(graph, groups, [False] * len(groups), other, parts)
-        return groups
+        moves = [index in goes for index in range(len(cover))]
+        return place_operators(graph, cover, moves, library, libraries[library].takes.parts)
 
     starts = list(dict.fromkeys([(False,) * len(movable), (True,) * len(movable)]))
     best = evolve(starts, lambda bits: costs.whole(moved(bits)), Evolution(evaluations=64), goes_on)
@@ -127,21 +125,23 @@ def find_cover_of(
     small = quotient(graph, groups)
     ours = [sum(seconds[operator] for operator in group) for group in groups]
     candidates = [SubgraphCandidate(frozenset({place}), HOST, took) for place, took in enumerate(ours)]
+    parts_of: list[tuple[frozenset[int], ...] | None] = [None for _ in candidates]
     known = dict(enumerate(ours))
     by_whole = sorted(libraries, key=lambda backend: libraries[backend].whole or math.inf)
     for later, backend in enumerate(by_whole):
         library = libraries[backend]
         takes = library.takes
         whole = frozenset(place for place, group in enumerate(groups) if group <= takes.operators)
-        for region in regions_around(small, groups, takes):
-            took = sum(ours[place] for place in region)
+        for each in regions_around(graph, small, groups, takes):
+            took = sum(ours[place] for place in each.groups)
             if not took:
                 continue
-            least = took / _MOST_TIMES_FASTER * (1.0 + _LATER * later)
+            least = took / _MOST_TIMES_FASTER * (1.0 + _LATER * (later + _share_left(each, groups)))
             # To compile all of it twice more would take long.
-            if takes.parts is None and region == whole and library.whole is not None:
+            if each.parts is None and each.groups == whole and library.whole is not None:
                 known[len(candidates)] = max(took + (library.whole - 1.0) * sum(ours), least)
-            candidates.append(SubgraphCandidate(region, backend, least))
+            candidates.append(SubgraphCandidate(each.groups, backend, least))
+            parts_of.append(each.parts)
     nothing = MoveCost()  # a region's own time has what it takes to hand over
     backends = 1 + max(libraries, default=HOST)
     problem = CoverProblem(small, tuple(candidates), ((nothing,) * backends,) * backends, (0.0,) * backends)
@@ -151,9 +151,30 @@ def find_cover_of(
 
     def measure(index: int) -> float:
         each = candidates[index]
-        return costs.region(each.backend, below(each.operators), sum(ours[place] for place in each.operators))
+        took = sum(ours[place] for place in each.operators)
+        return costs.region(each.backend, below(each.operators), parts_of[index], took)
 
     found = find_measured_cover(problem, measure, known, _STATES)
     assert math.isfinite(found.cover.seconds)
-    chosen = (candidates[index] for index in found.cover.chosen)
-    return [PlacedSubgraph(below(each.operators), each.backend) for each in chosen]
+    chosen = ((candidates[index], parts_of[index]) for index in found.cover.chosen)
+    placed = (_placed(below(each.operators), each.backend, parts) for each, parts in chosen)
+    return in_order(graph, [group for groups in placed for group in groups])
+
+
+def _placed(
+    operators: frozenset[int], backend: int, parts: tuple[frozenset[int], ...] | None
+) -> Iterator[PlacedSubgraph]:
+    """Yield what runs some operators: a backend all of them, or `parts`, and the host the others."""
+    yield from (PlacedSubgraph(part, backend) for part in ((operators,) if parts is None else parts))
+    rest = () if parts is None else sorted(operators.difference(*parts))
+    yield from (PlacedSubgraph(frozenset({operator}), HOST) for operator in rest)
+
+
+def _share_left(candidate: RegionCandidate, groups: Sequence[frozenset[int]]) -> float:
+    """Return which share of a candidate's operators the host runs: of those around the same kernels the one is asked
+    for first that leaves it the fewest, and of these that of the fewest calls."""
+    if candidate.parts is None:
+        return 0.0
+    size = sum(len(groups[place]) for place in candidate.groups)
+    left = size - sum(map(len, candidate.parts))
+    return (left + 0.5 * len(candidate.parts) / size) / size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from placement.cover.parts import PartSets, RegionCandidate
 from placement.cover.places import TakenOperators, alone_on_host
 from placement.cover.problem import HOST, CoverGraph
 from placement.cover.regions import move_groups
@@ -12,20 +13,15 @@ _ELSEWHERE = HOST + 1
 
 
 def regions_around(
-    graph: CoverGraph, groups: Sequence[frozenset[int]], taken: TakenOperators
-) -> list[frozenset[int]]:
-    """Return the regions, of positions of `groups`, that a backend is asked about: those of `graph`, which is that of
-    the groups, which it takes whole; around each part, where it runs these only, the groups that have some of it, and
-    all of any other part in these. What it does not take of such a region the host runs."""
+    graph: CoverGraph, small: CoverGraph, groups: Sequence[frozenset[int]], taken: TakenOperators
+) -> list[RegionCandidate]:
+    """Return what a backend is asked about: the regions of `groups`, of the operators of `graph`, which it takes whole;
+    where it runs parts only, some of these that may be chosen together, and the groups around them. `small` is the
+    graph of the groups."""
     if taken.parts is None:
-        return candidate_regions(graph, frozenset(at for at, group in enumerate(groups) if group <= taken.operators))
-    home = {operator: at for at, group in enumerate(groups) for operator in group}
-    found: list[frozenset[int]] = []
-    for part in taken.parts:
-        region = frozenset(home[operator] for operator in part)
-        touching = [other for other in found if other & region]
-        found = [other for other in found if not other & region] + [region.union(*touching)]
-    return found
+        whole = frozenset(at for at, group in enumerate(groups) if group <= taken.operators)
+        return [RegionCandidate(region) for region in candidate_regions(small, whole)]
+    return PartSets(graph, small, groups, taken.parts).candidates()
 
 
 def candidate_regions(graph: CoverGraph, taken: frozenset[int]) -> list[frozenset[int]]:

@@ -16,8 +16,9 @@ class TakenOperators:
 
     Attributes:
         operators: Their positions.
-        parts: Those that it runs, each as a subgraph of its own; together they are the operators, each once. None where
-            it runs any of the operators together.
+        parts: Those that it runs, each as a subgraph of its own; together they are the operators. Of those with an
+            operator in common one can run, the first where nobody chooses. None where it runs any of the operators
+            together.
     """
 
     operators: frozenset[int]
@@ -76,6 +77,28 @@ class GivenPlaces:
     def __call__(self, graph: CoverGraph, takes: Takes) -> Sequence[PlacedSubgraph]:
         """See `Places`."""
         return self.groups if graph.names == self.names else alone_on_host(graph)
+
+
+@dataclass(frozen=True)
+class GivenParts:
+    """Has a backend run some parts of one graph, and the host all else; of another all is the host's.
+
+    Attributes:
+        size: Operators of that graph.
+        backend: Who runs parts only.
+        parts: Of its parts those that it runs.
+    """
+
+    size: int
+    backend: int
+    parts: tuple[frozenset[int], ...]
+
+    def __call__(self, graph: CoverGraph, takes: Takes) -> Sequence[PlacedSubgraph]:
+        """See `Places`."""
+        alone = alone_on_host(graph)
+        if len(alone) != self.size or not {*self.parts} <= {*(takes(self.backend).parts or ())}:
+            return alone
+        return place_operators(graph, alone, [True] * self.size, self.backend, self.parts)
 
 
 def alone_on_host(graph: CoverGraph) -> list[PlacedSubgraph]:

@@ -50,16 +50,25 @@ def place_operators(
     parts: Sequence[frozenset[int]] | None,
 ) -> list[PlacedSubgraph]:
     """Return `groups`, in an order in which they can run, of which those that are `moved` go to a `backend`: to one
-    that takes whole subgraphs as `move_groups` says; of one that runs `parts` only, those which lie in what is moved,
-    or was there before, are a subgraph each, and the other operators the host's."""
+    that takes whole subgraphs as `move_groups` says; of one that runs `parts` only, those which lie in what is moved
+    are a subgraph each, the first of those with an operator in common, or that wait for each other; the other operators
+    are the host's."""
     if parts is None:
         return move_groups(graph, groups, moved, backend)
-    goes = [group for group, here in zip(groups, moved, strict=True) if here or group.backend == backend]
-    there = frozenset[int]().union(*(group.operators for group in goes))
-    whole = [part for part in parts if part <= there]
-    others = [group for group in groups if group not in goes]
-    rest = (PlacedSubgraph(frozenset({each}), HOST) for each in sorted(there.difference(*whole)))
-    return _Quotient(graph, [*others, *(PlacedSubgraph(part, backend) for part in whole), *rest]).in_order()
+    stays = [group for group, goes in zip(groups, moved, strict=True) if not goes]
+    left = set(graph.operators).difference(*(group.operators for group in stays))
+    alone = [PlacedSubgraph(frozenset({operator}), HOST) for operator in sorted(left)]
+    found = _Quotient(graph, [*stays, *alone])
+    places = {operator: len(stays) + at for at, operator in enumerate(sorted(left))}
+    for part in parts:
+        if part <= left and found.join_all({places[operator] for operator in part}, backend):
+            left -= part
+    return found.in_order()
+
+
+def in_order(graph: CoverGraph, groups: Sequence[PlacedSubgraph]) -> list[PlacedSubgraph]:
+    """Return groups, none of which waits for itself, in an order in which they can run."""
+    return _Quotient(graph, groups).in_order()
 
 
 class _Quotient:
@@ -80,6 +89,22 @@ class _Quotient:
         """Join neighbours of `backend` until no more can be; what one join forbids another may allow."""
         while any([self._join_next(index) for index in list(self.groups) if self._is_at(index, backend)]):
             pass
+
+    def join_all(self, indices: set[int], backend: int) -> bool:
+        """Make some groups one of a backend unless that waits for itself then; return whether it does not."""
+        behind = set[int]().union(*(self.after[index] for index in indices)) - indices
+        waiting = list(behind)
+        while waiting:
+            following = self.after[waiting.pop()]
+            if following & indices:
+                return False
+            waiting.extend(following - behind)
+            behind |= following
+        kept, *others = sorted(indices)
+        for other in others:
+            self._merge(kept, other)
+        self.groups[kept] = PlacedSubgraph(self.groups[kept].operators, backend)
+        return True
 
     def in_order(self) -> list[PlacedSubgraph]:
         """Return the groups in an order in which they can run, by the first operator where several can."""

@@ -61,5 +61,5 @@ def test_regions(
         knowledge=Knowledge.of(None, ctx.compiler), session=session, folder=tmp_path, all_cpu="", tolerance=1e-3,
     )  # fmt: skip
     parts = [(frozenset({0}), 2.0), (frozenset({0, 1}), 4.0), (frozenset({0}), 2.0)]
-    assert [costs.region(1, operators, ours) for operators, ours in parts] == expected
+    assert [costs.region(1, operators, None, ours) for operators, ours in parts] == expected
     assert session.asked == asked

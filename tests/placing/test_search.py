@@ -36,9 +36,14 @@ class TableCosts:
     seconds: Sequence[Sequence[float]]
     asked: list[tuple[int, frozenset[int]]] = field(default_factory=list)
 
-    def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
+    def region(
+        self, backend: int, operators: frozenset[int], parts: tuple[frozenset[int], ...] | None, ours: float
+    ) -> float:
         self.asked.append((backend, operators))
-        return sum(self.seconds[backend][each] for each in operators) + CALL
+        there = operators if parts is None else frozenset[int]().union(*parts)
+        here = sum(self.seconds[HOST][each] for each in operators - there)
+        calls = 1 if parts is None else len(parts)
+        return sum(self.seconds[backend][each] for each in there) + CALL * calls + here
 
     def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
         calls = sum(group.backend != HOST for group in groups)
@@ -80,7 +85,7 @@ def test_parts_of_groups_move_and_the_rest_stays() -> None:
     assert why_not_cover(graph, [group.operators for group in groups]) == ""
     assert [group.operators for group in groups if group.backend == 1] == [frozenset({2})]
     assert (1, frozenset({2, 3})) in costs.asked
-    assert placement_at(point_of(groups), graph, 1, lambda _: takes.parts) is not None
+    assert placement_at(point_of(groups, lambda _: takes.parts), graph, 1, lambda _: takes.parts) is not None
 
 
 def test_what_fails_is_taken_by_none() -> None:
@@ -123,11 +128,11 @@ def test_groups_and_regions_have_an_order(seed: int) -> None:
 def test_a_placement_is_a_point_of_a_record() -> None:
     graph = drawn(3)
     groups = [PlacedSubgraph(frozenset({at}), int(3 <= at < 6)) for at in graph.operators]
-    point = point_of(groups)
+    point = point_of(groups, lambda _: None)
     assert point == {"0": 0, "3": 1, "6": 0}
     again = placement_at(point, graph, 1, lambda _: None)
     assert again is not None
-    assert point_of(again) == point
+    assert point_of(again, lambda _: None) == point
     for other in ({}, {"1": 0}, {"0": 2}, {"0": 0, "12": 1}, {"a": 0}):
         assert placement_at(other, graph, 1, lambda _: None) is None
 

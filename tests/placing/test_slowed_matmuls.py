@@ -49,12 +49,14 @@ class LibraryCosts:
     found: RegionGraph
     slowed: float
 
-    def region(self, backend: int, operators: frozenset[int], ours: float) -> float:
+    def region(
+        self, backend: int, operators: frozenset[int], parts: tuple[frozenset[int], ...] | None, ours: float
+    ) -> float:
         return CALL + sum(1.0 if is_matmul(self.found, each) else 2.0 for each in operators)
 
     def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
         here = [each for group in groups if group.backend == HOST for each in group.operators]
-        there = (self.region(group.backend, group.operators, 0.0) for group in groups if group.backend != HOST)
+        there = (self.region(group.backend, group.operators, None, 0.0) for group in groups if group.backend != HOST)
         return sum(there) + sum(self.slowed if is_matmul(self.found, each) else 1.0 for each in here)
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tvm import relax
-
 from backends.backend import Library, RegionLibrary
-from fusion.passes.rebuild import rebuild_main
+from fusion.passes.regions.matches import all_matches
 from fusion.passes.regions.read import RegionGraph
 from fusion.passes.regions.write import RegionFunction, write_region
-from fusion.passes.take_subgraphs import COMPOSITE, name_calls
+from fusion.passes.take_subgraphs import COMPOSITE
 from fusion.passes.try_library import try_library
 from placement.cover.places import TakenOperators
-from placement.cover.quotient import ordered_groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +36,9 @@ class LibraryOffer:
 
     @cached_property
     def patterns(self) -> Mapping[frozenset[int], str]:
-        """Of a library with patterns, the name of that which matched each of the parts."""
-        return dict(_matches(self.found, self.library)) if isinstance(self.library, Library) else {}
+        """Of a library with patterns, the name of the first that matched each of the parts, which may have operators in
+        common."""
+        return all_matches(self.found, self.library) if isinstance(self.library, Library) else {}
 
     def function(self, operators: frozenset[int]) -> RegionFunction:
         """Return some operators, which the library runs as one call, as the function that it exports."""
@@ -62,42 +59,3 @@ def try_offer(found: RegionGraph, name: str, library: RegionLibrary, threads: in
     try_library(found.mod, name, threads)
     return LibraryOffer(found, library)
 
-
-def _matches(found: RegionGraph, library: Library) -> Iterator[tuple[frozenset[int], str]]:
-    """Yield the operators of each match of a pattern, and the name of that; of two with the same operator the first,
-    and none of those that wait for each other.
-
-    They are what passes the checks of patterns: of functions that TVM makes of matches, equal ones are one.
-    """
-    matched: list[tuple[str, Sequence[str]]] = []
-    patterns = [_telling(pattern, matched) for pattern in library.patterns]
-    relax.transform.FuseOpsByPattern(patterns)(rebuild_main(found.mod, name_calls))
-    counts = Counter(found.graph.names)
-    places = {name: place for place, name in enumerate(found.graph.names) if counts[name] == 1}
-    parts: dict[frozenset[int], str] = {}
-    alone = set(found.graph.operators)
-    for pattern, names in matched:
-        operators = frozenset(places[name] for name in names if name in places)
-        if len(operators) == len(names) and operators <= alone and not any(map(found.why_not_any, operators)):
-            alone -= operators
-            parts[operators] = pattern
-    kept = set(ordered_groups(found.graph, [*parts, *(frozenset({operator}) for operator in sorted(alone))]))
-    yield from ((operators, pattern) for operators, pattern in parts.items() if operators in kept)
-
-
-def _telling(
-    pattern: relax.transform.FusionPattern, matched: list[tuple[str, Sequence[str]]]
-) -> relax.transform.FusionPattern:
-    """Return a pattern that puts its name, and those of the calls that it is to match, into a list."""
-
-    def check(context: relax.transform.PatternCheckContext) -> bool:
-        if pattern.check is not None and not pattern.check(context):
-            return False
-        values = [context.matched_expr, *context.matched_bindings.values()]
-        calls = (value for value in values if isinstance(value, relax.Call))
-        matched.append((str(pattern.name), tuple(dict.fromkeys(str(call.span.source_name.name) for call in calls))))
-        return True
-
-    return relax.transform.FusionPattern(
-        pattern.name, pattern.pattern, pattern.annotation_patterns, check, pattern.attrs_getter
-    )
