@@ -4,7 +4,7 @@ out, one line a pass."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from backends.tensorir.lower_anchors import LowerAnchors
 from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.schedule_kernels import ScheduledKernels, ScheduleKernels
 from fusion.abandon import checkpoint
+from fusion.bindings import Bindings
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.dump import dump
@@ -300,7 +301,11 @@ class LoweredGraphs:
 def regions_of(mod: tvm.IRModule, ctx: Context) -> RegionGraph:
     """Return the graph of `mod` that libraries are given regions of."""
     with ctx.target:
-        return read_regions(_Apply(PipelineMode.WHOLE)(passes_before_regions(ctx), mod).mod)
+        found = read_regions(_Apply(PipelineMode.WHOLE)(passes_before_regions(ctx), mod).mod)
+    bindings = Bindings.of(mod["main"])
+    result = bindings.resolve(bindings.result)
+    renamed = isinstance(result, relax.Var) and isinstance(found.result, relax.Var)
+    return replace(found, origins={found.result.name: result.name}) if renamed else found
 
 
 @stage("passes")

@@ -156,7 +156,7 @@ class ChoosePlaces:
     def _records_of(self, form: Specialization, knowledge: Knowledge) -> list[Record]:
         """Return what is not known of the kernels of a form: what they take in it."""
         try:
-            made = kernel_records(self._graph, kernel_costs(self._graph.graph, form), self.ctx, knowledge)
+            made = kernel_records(self._graph, kernel_costs(self._graph, form), self.ctx, knowledge)
         except (Declined, FusionError):
             return []
         known = {record.task.key for record in knowledge.records(record.task for record in made)}
@@ -315,7 +315,7 @@ class ChoosePlaces:
         whole takes over our kernels; none where nothing is known of these, or it is all that one library takes."""
         found = self._graph
         try:
-            kernels = kernel_costs(found.graph, self._trial(_ALL_CPU))
+            kernels = kernel_costs(found, self._trial(_ALL_CPU))
             bench.knowledge.keep(kernel_records(found, kernels, self.ctx, bench.knowledge))
             libraries = {
                 place: SearchedLibrary(offer.taken, wholes[name])

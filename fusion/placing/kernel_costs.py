@@ -9,38 +9,38 @@ from fusion.model_graph import MAPPED
 from fusion.module.program import KernelProgram
 from fusion.module.random_inputs import random_inputs
 from fusion.module.specialization import Specialization
+from fusion.passes.regions import RegionGraph
 from fusion.placing.search import KernelCost
 from fusion.report.profile import time_calls
-from placement.cover.problem import CoverGraph
 
 _SECONDS = 1.0
 
 
-def kernel_costs(graph: CoverGraph, form: Specialization) -> list[KernelCost]:
+def kernel_costs(found: RegionGraph, form: Specialization) -> list[KernelCost]:
     """Return what each kernel of `form`, which runs on our kernels alone, takes in the network, with the operators of
-    `graph` that it computes. Operators of which no kernel is known take nothing, each alone: mostly they only rename
+    a graph that it computes. Operators of which no kernel is known take nothing, each alone: mostly they only rename
     memory.
 
     Raises:
         Declined: Which call is which is not known.
     """
-    times, calls = _times_of(form), calls_of(graph, form)
+    times, calls = _times_of(form), calls_of(found, form)
     groups = [KernelCost(operators, times[call]) for call, operators in calls.items() if call in times]
-    rest = set(graph.operators).difference(*(group.operators for group in groups))
+    rest = set(found.graph.operators).difference(*(group.operators for group in groups))
     return [*groups, *(KernelCost(frozenset({operator}), 0.0) for operator in sorted(rest))]
 
 
-def calls_of(graph: CoverGraph, form: Specialization) -> dict[int, frozenset[int]]:
-    """Return the operators of `graph` that each call of `form` computes, by the position of the call, as far as they
+def calls_of(found: RegionGraph, form: Specialization) -> dict[int, frozenset[int]]:
+    """Return the operators of a graph that each call of `form` computes, by the position of the call, as far as they
     are known; one that several calls compute a part of is in the last."""
     operators = form.graph().operators
     calls = {each.name: max(each.calls) for each in operators if each.how == MAPPED and each.calls}
-    found: dict[int, set[int]] = {}
-    for operator in graph.operators:
-        call = calls.get(graph.names[operator])
+    groups: dict[int, set[int]] = {}
+    for operator, name in enumerate(found.graph.names):
+        call = calls.get(found.origins.get(name, name))
         if call is not None:
-            found.setdefault(call, set()).add(operator)
-    return {call: frozenset(group) for call, group in found.items()}
+            groups.setdefault(call, set()).add(operator)
+    return {call: frozenset(group) for call, group in groups.items()}
 
 
 def _times_of(form: Specialization) -> Mapping[int, float]:

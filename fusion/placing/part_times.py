@@ -53,7 +53,7 @@ def times_of_kernels(
     that were asked for just its operators, with what the search takes it to need there."""
     calls = form.graph().calls
     asked: dict[str, tuple[TuningTask, dict[str, TuningTask]]] = {}
-    for place, operators in calls_of(found.graph, form).items():
+    for place, operators in calls_of(found, form).items():
         name = calls[place].op
         if calls[place].kind == "kernel" and name not in asked and not any(map(found.why_not_any, operators)):
             function = write_region(found, operators).function

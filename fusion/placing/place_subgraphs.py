@@ -16,10 +16,12 @@ from pathlib import Path
 
 from backends.backend import GraphLibrary, RegionLibrary
 from backends.registry import host_library
+from backends.subgraphs import library_of
 from fusion.apart import asking_apart
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.deadline import Deadline
+from fusion.declined import Declined
 from fusion.errors import LimitError, ResourceError, SavedFileError
 from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
@@ -203,6 +205,8 @@ class PlaceSubgraphs:
                 tried.append(task)
             except (MemoryError, LimitError, ResourceError, OSError, SavedFileError):
                 raise
+            except Declined:  # measured it would be our kernels, under the name of the library
+                failed.append(task)
             except Exception as error:  # a defect that only this form shows: ONNX Runtime runs it as before
                 passing(f"a subgraph does not compile for {name}: {last_line(error)}")
                 failed.append(task)
@@ -224,11 +228,17 @@ class PlaceSubgraphs:
         self._known |= {record.task.key: record for record in found}
 
     def _saved(self, model: ImportedModel, name: str, bench: _Bench) -> str:
-        """Return the path of a model whose operators a library of this name runs as far as it takes them."""
+        """Return the path of a model whose operators a library of this name runs as far as it takes them.
+
+        Raises:
+            Declined: It takes none.
+        """
         order = (1 + [*self.ctx.graph_libraries].index(name),) if name in self._libraries else ()
         libraries = {name: opens_apart(library) for name, library in self.ctx.graph_libraries.items()}
         ctx = replace(self.ctx, places=PlacesByOrder(order), graph_libraries=libraries, effort=FAST)
         form = self.make(model, ctx)
+        if order and not any(library_of(key) == name for key in form.subgraphs):
+            raise Declined(f"{name} takes nothing of it")
         path = bench.folder / f"subgraph{len(list(bench.folder.iterdir()))}.fusion"
         CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form).save(path)
         return str(path)

@@ -160,6 +160,15 @@ def test_a_model_that_is_one_subgraph(answers: list[float], tmp_path: Path) -> N
     np.testing.assert_allclose(moved(given)[0], module(given)[0], rtol=1e-9)
 
 
+def test_a_library_that_takes_nothing_is_not_measured(answers: list[float], tmp_path: Path) -> None:
+    """OpenVINO takes no float64: our kernels would be timed under its name."""
+    pytest.importorskip("openvino")
+    answers += [2.0]  # of two modules
+    module = compiled(networks.dense("float64"), tmp_path, backends=["cpu", "openvino", "onnxruntime"])
+    assert (subgraphs(module), answers) == (1, [])
+    assert module.placement.parts[0].runner_up == "cpu"
+
+
 def test_strict_models_have_none(tmp_path: Path) -> None:
     module = compiled(networks.dense("float64", 1, width=16), tmp_path, backends=["cpu"])
     assert subgraphs(module) == 0

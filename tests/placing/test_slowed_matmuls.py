@@ -80,6 +80,13 @@ def form() -> Specialization:
     return only
 
 
+def test_all_operators_have_a_kernel(form: Specialization) -> None:
+    """That which makes the model's only result, too, which passes rename."""
+    found = pipeline.regions_of(import_model(chain(), strict=True).mod, context.resolve(threads=1))
+    calls = costs_module.calls_of(found, form)
+    assert sorted(calls.values(), key=min) == [frozenset({at}) for at in range(5)]
+
+
 @pytest.mark.parametrize("library", ["all operators", "onednn"])
 @pytest.mark.parametrize(("slowed", "moves"), [(1.0, False), (3.0, True)])
 def test_exactly_the_matmuls_move(
@@ -94,7 +101,7 @@ def test_exactly_the_matmuls_move(
     monkeypatch.setattr(costs_module, "time_calls", time_calls)
     mod = import_model(chain(), strict=True).mod
     found = pipeline.regions_of(mod, context.resolve(threads=1))
-    kernels = costs_module.kernel_costs(found.graph, form)
+    kernels = costs_module.kernel_costs(found, form)
     takes = TakenOperators(frozenset(found.graph.operators)) if library == "all operators" else parts_of(library, found)
     libraries = {1: SearchedLibrary(takes)}
     groups = search_placement(found.graph, kernels, libraries, LibraryCosts(found, slowed), lambda: True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -27,12 +27,15 @@ class RegionGraph:
         graph: What they read of each other.
         result: What the function returns.
         mod: The module of the function, `main`.
+        origins: Names of operators in the imported model, where they have others now: that which makes the only result
+            has the name of this.
     """
 
     operators: tuple[tuple[relax.Binding, ...], ...]
     graph: CoverGraph
     result: relax.Expr
     mod: tvm.IRModule
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     def why_not_any(self, place: int) -> str:
         """Return why no library runs an operator; "" where one may."""
