@@ -48,7 +48,7 @@ _SECONDS = 10.0
 """For comparing whole models."""
 _SEARCH_SECONDS = 30.0
 """For placements of the whole model that an evolution asks for."""
-_PLACING_SECONDS = 90.0
+_PLACING_SECONDS = 120.0
 """From the first kernel that is measured to the last placement, where that is not known."""
 _KNOWN_SECONDS = 15.0
 """For kernels that are still to be measured, where the placement is known: with records a compilation is to take less

@@ -48,6 +48,7 @@ def _times_of(form: Specialization) -> Mapping[int, float]:
     if not isinstance(form.program, KernelProgram):
         raise Declined("the model is no program of kernels")
     arrays = list(random_inputs(form.inputs).values())
+    form.program.library.use_threads(form.program.threads)
     calls, seconds = time_calls(form.program, arrays, _SECONDS)
     places = [place for place, call in enumerate(form.graph().calls) if call.kind == "kernel"]
     if [form.graph().calls[place].op for place in places] != [call.kernel for call in calls]:

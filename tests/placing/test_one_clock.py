@@ -25,7 +25,7 @@ def test_the_sooner_of_two() -> None:
 
 
 @pytest.mark.parametrize(("effort", "more"), [("balanced", 0.0), ("max", MAX_SECONDS)])
-@pytest.mark.parametrize(("is_known", "seconds"), [(False, 90.0), (True, 15.0)])
+@pytest.mark.parametrize(("is_known", "seconds"), [(False, 120.0), (True, 15.0)])
 def test_a_known_placement_leaves_kernels_less_time(
     effort: str, more: float, is_known: bool, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,17 @@ def test_all_operators_have_a_kernel(form: Specialization) -> None:
     assert sorted(calls.values(), key=min) == [frozenset({at}) for at in range(5)]
 
 
+def test_kernels_are_timed_on_the_threads_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the process has run nothing yet on as many."""
+    (form,) = fusion.compile(chain(), threads=2, cache=False).specializations
+    asked: list[int] = []
+    assert isinstance(form.program, KernelProgram)
+    monkeypatch.setattr(type(form.program.library), "use_threads", lambda _, count: asked.append(count))
+    mod = import_model(chain(), strict=True).mod
+    costs_module.kernel_costs(pipeline.regions_of(mod, context.resolve(threads=2)), form)
+    assert asked == [2]
+
+
 @pytest.mark.parametrize("library", ["all operators", "onednn"])
 @pytest.mark.parametrize(("slowed", "moves"), [(1.0, False), (3.0, True)])
 def test_exactly_the_matmuls_move(
