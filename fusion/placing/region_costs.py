@@ -12,6 +12,7 @@ from pathlib import Path
 import tvm
 from tvm import relax
 
+from fusion import pipeline
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
@@ -20,15 +21,15 @@ from fusion.frontends.imported import ImportedModel
 from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR
-from fusion.passes.regions import LibraryOffer, RegionGraph
+from fusion.passes.regions import LibraryOffer, RegionGraph, read_regions
 from fusion.passes.regions.write import write_region
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.records import REGIONS, placement_record
 from fusion.shapes import known_extents
 from fusion.signature import TensorSpec
-from placement.cover.places import GivenParts, GivenPlaces, Places, PlacesByOrder
+from placement.cover.places import GivenPlaces, Places, PlacesByOrder, alone_on_host
 from placement.cover.problem import HOST
-from placement.cover.regions import PlacedSubgraph
+from placement.cover.regions import PlacedSubgraph, place_operators
 from tuning.decide import CandidateTimes
 from tuning.known import Knowledge
 from tuning.measuring_session import MeasuringSession
@@ -142,14 +143,33 @@ class MeasuredCosts:
         """Return what a region takes on a library, or with `parts` of it there, and on our kernels; None where it
         fails, or stays with ours."""
         model = _model_of(function)
-        there: Places = PlacesByOrder((backend,)) if parts is None else GivenParts(len(operators), backend, parts)
         try:
+            there = PlacesByOrder((backend,)) if parts is None else self._places(model, backend, parts)
             if operators not in self._ours:
                 self._ours[operators] = self._saved(model, replace(self.ctx, places=PlacesByOrder(), effort=FAST))
             path = self._saved(model, replace(self.ctx, places=there, effort=FAST), needs=True)
         except (Declined, FusionError):
             return None
         return self._times((self._ours[operators], path), _REGION_SECONDS, backend)
+
+    def _places(self, model: ImportedModel, backend: int, parts: tuple[frozenset[int], ...]) -> Places:
+        """Return the placement of a region, as a model, with parts of it on a library. Passes may add operators to the
+        region, as that which makes a tuple of its results: those of the parts are found by their names.
+
+        Raises:
+            Declined: What they make of the region has other matches.
+        """
+        assert model.mod is not None
+        names, found = read_regions(model.mod).graph.names, pipeline.regions_of(model.mod, self.ctx)
+        graph, library = found.graph, [*self.ctx.graph_libraries.values()][backend - 1]
+        places = {found.origins.get(name, name): place for place, name in enumerate(graph.names)}
+        if not {names[each] for part in parts for each in part} <= places.keys():
+            raise Declined("passes give the operators of a region other names")
+        there = [frozenset(places[names[each]] for each in part) for part in parts]
+        if not {*there} <= LibraryOffer(found, library).patterns.keys():
+            raise Declined("what passes make of a region has other matches")
+        groups = place_operators(graph, alone_on_host(graph), [True] * len(graph.operators), backend, there)
+        return GivenPlaces(graph.names, tuple(groups))
 
     def _times(self, paths: tuple[str, ...], seconds: float, backend: int = HOST) -> CandidateTimes | None:
         """Return what the second of two modules takes, None where it fails; where it ends the process that measures, or

@@ -79,28 +79,6 @@ class GivenPlaces:
         return self.groups if graph.names == self.names else alone_on_host(graph)
 
 
-@dataclass(frozen=True)
-class GivenParts:
-    """Has a backend run some parts of one graph, and the host all else; of another all is the host's.
-
-    Attributes:
-        size: Operators of that graph.
-        backend: Who runs parts only.
-        parts: Of its parts those that it runs.
-    """
-
-    size: int
-    backend: int
-    parts: tuple[frozenset[int], ...]
-
-    def __call__(self, graph: CoverGraph, takes: Takes) -> Sequence[PlacedSubgraph]:
-        """See `Places`."""
-        alone = alone_on_host(graph)
-        if len(alone) != self.size or not {*self.parts} <= {*(takes(self.backend).parts or ())}:
-            return alone
-        return place_operators(graph, alone, [True] * self.size, self.backend, self.parts)
-
-
 def alone_on_host(graph: CoverGraph) -> list[PlacedSubgraph]:
     """Return each operator of a graph as a subgraph of the host."""
     return [PlacedSubgraph(frozenset({operator}), HOST) for operator in graph.operators]

@@ -15,7 +15,7 @@ from fusion.placing.records import placement_at, point_of
 from fusion.placing.search import KernelCost, SearchedLibrary, find_cover_of
 from placement.cover.check import why_not_cover
 from placement.cover.parts import PartSets
-from placement.cover.places import GivenParts, PlacesByOrder, TakenOperators
+from placement.cover.places import PlacesByOrder, TakenOperators
 from placement.cover.problem import HOST, CoverGraph, CoverValue
 from placement.cover.quotient import ordered_groups, quotient
 from placement.cover.regions import PlacedSubgraph
@@ -117,15 +117,6 @@ def test_a_placement_that_names_other_parts_is_none_of_this_graph() -> None:
     assert point == {"0": LIBRARY, "1 with": 0}
     for other in ({"0": LIBRARY}, {"0": LIBRARY, "2 with": 0}, {"0": LIBRARY, "a with": 0}, {"0": HOST, "1": LIBRARY}):
         assert placement_at(other, graph, 1, lambda _: parts) is None
-
-
-def test_given_parts_are_those_of_one_graph() -> None:
-    takes = TakenOperators.in_parts(sets((0, 1), (0,), (1,)))
-    places = GivenParts(2, LIBRARY, (frozenset({1}),))
-    there = [each.operators for each in places(chain(2), lambda _: takes) if each.backend]
-    assert there == [{1}]
-    others = (places(chain(3), lambda _: takes), GivenParts(2, LIBRARY, (frozenset({2}),))(chain(2), lambda _: takes))
-    assert not any(each.backend for groups in others for each in groups)
 
 
 @pytest.mark.parametrize("seed", range(150))

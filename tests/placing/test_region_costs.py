@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tvm import relax
+from tvm.relax.dpl import is_op, wildcard
+from tvm.relax.transform import FusionPattern
 
 from fusion import context, pipeline
+from fusion.declined import Declined
 from fusion.frontends import import_model
 from fusion.passes.regions import LibraryOffer
-from fusion.placing.region_costs import MeasuredCosts
+from fusion.passes.regions.write import write_region
+from fusion.placing.region_costs import MeasuredCosts, _model_of
 from tests.module.small_models import mlp
 from tuning.decide import CandidateTimes, Decision
 from tuning.known import Knowledge
@@ -63,3 +69,27 @@ def test_regions(
     parts = [(frozenset({0}), 2.0), (frozenset({0, 1}), 4.0), (frozenset({0}), 2.0)]
     assert [costs.region(1, operators, None, ours) for operators, ours in parts] == expected
     assert session.asked == asked
+
+
+def test_parts_of_regions_are_found_by_name(tmp_path: Path) -> None:
+    """A region with several results has one operator more as a model, the tuple of them."""
+    patterns = [FusionPattern("given.matmul", is_op("relax.matmul")(wildcard(), wildcard()))]
+    library: Any = SimpleNamespace(patterns=patterns, version="1", export=print, open=print)
+    ctx = context.resolve(threads=1, backends=["onnxruntime", "cpu"], database=False)
+    ctx = replace(ctx, graph_libraries={"given": library})
+    found = pipeline.regions_of(import_model(mlp(), strict=True).mod, ctx)
+    nothing: Any = None
+    costs = MeasuredCosts(
+        imported=nothing, ctx=ctx, make=nothing, found=found, offers={}, knowledge=nothing, session=nothing,
+        folder=tmp_path, all_cpu="", tolerance=1e-3,
+    )  # fmt: skip
+    parts = (frozenset({0}), frozenset({2}))
+    for returned in ((2,), (0, 2)):
+        kept = tuple(found.operators[at][0].var for at in returned)
+        several = replace(found, result=kept[0] if len(kept) == 1 else relax.Tuple(kept))
+        model = _model_of(write_region(several, frozenset({0, 1, 2})).function)
+        placed: Any = costs._places(model, 1, parts)
+        assert [group.operators for group in placed.groups if group.backend == 1] == list(parts)
+        assert len(placed.names) == 3 + (len(returned) > 1)
+    with pytest.raises(Declined, match="other matches"):
+        costs._places(model, 1, (frozenset({1}),))
