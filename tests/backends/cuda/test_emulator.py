@@ -111,6 +111,13 @@ def test_steps_between_lanes_cost_sectors_and_banks(
     assert counts.worst_conflict == conflict
 
 
+def test_lanes_that_leave_out_a_turn_of_a_loop_stay_with_their_warp(arrays: dict[str, np.ndarray]) -> None:
+    """What odd lanes do in the first turn and even ones in the second are two requests, of the same sectors."""
+    body = "for (int i = 0; i < 2; ++i) { if ((threadIdx.x + i) % 2) { b_ptr[threadIdx.x] = a_ptr[threadIdx.x]; } }"
+    counts = emulate(written(body, 32), arrays).counts
+    assert (counts.load_bytes, counts.load_sectors, counts.store_sectors) == (128, 8, 8)
+
+
 def test_copies_bring_bytes_or_zeros_once_they_are_waited_for(arrays: dict[str, np.ndarray]) -> None:
     body = (
         "__shared__ float s[256]; const int t = threadIdx.x; "

@@ -129,9 +129,12 @@ def test_what_is_moved_comes_in_hardly_more_sectors_than_it_lies_in(
     assert (sectors_read(reference, arrays) + -(-output.nbytes // SECTOR_BYTES)) / moved >= 0.95
 
 
-def test_transposes_of_which_neither_side_is_whole_use_what_lines_of_a_tile_can() -> None:
+@pytest.mark.parametrize(("dtype", "shape"), [("float32", (201, 331)), ("float16", (399, 397))])
+def test_transposes_of_which_neither_side_is_whole_use_what_lines_of_a_tile_can(
+    dtype: str, shape: tuple[int, int]
+) -> None:
     """A line of 64 numbers that begins anywhere lies in sectors of its own bytes and one more, less one number."""
-    x = numbers(201, 331).astype("float32")
+    x = numbers(*shape).astype(dtype)
     func = prim_func(lambda b, x: op.permute_dims(x, [1, 0]), [x])
     output = np.full(x.T.shape, np.nan, x.dtype)
     counts = run_kernels(generate_kernels("kernel", schedule(func, A100).func, "sm_80"), [x, output], (3,))

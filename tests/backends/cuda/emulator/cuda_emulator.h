@@ -51,6 +51,9 @@ dim3 emulated_threads();
 dim3 emulated_blocks();
 void emulated_barrier();
 void emulated_trap();
+// A loop's body begins, for the count of its turn, and ends: lanes of a warp that do a thing in the same turn do it at once.
+void emulated_turn(int count);
+void emulated_turn_end();
 // Returns the bits that the lane `source` gives; the lane's own where there is none.
 unsigned long emulated_exchange(unsigned mask, unsigned long bits, int source, bool is_inside);
 // The instructions of `device_functions.py`: copies of `size` bytes, zeros where `bytes` is 0; matrices; products.
@@ -62,6 +65,10 @@ void emulated_load_matrices(unsigned* to, const void* row, bool is_transposed);
 int emulated_variant();
 void emulated_multiply(float* sums, const unsigned* rows, const unsigned* columns, int kind);
 }
+struct EmulatedTurn {
+  UNSEEN __forceinline__ EmulatedTurn(int count) { emulated_turn(count); }
+  UNSEEN __forceinline__ ~EmulatedTurn() { emulated_turn_end(); }
+};
 #define threadIdx emulated_thread()
 #define blockIdx emulated_block()
 #define blockDim emulated_threads()

@@ -135,6 +135,7 @@ def _unit(kernel: CudaKernel) -> str:
     values = ", ".join(f"({type_})arguments[{at}]" for at, type_ in enumerate(types))
     dynamic = r"extern (__shared__ __align__\(\d+\) uchar \w+)\[\];"
     source = re.sub(dynamic, rf"\1[{kernel.shared_bytes}];", kernel.source)
+    source = re.sub(r"(for \(int (\w+) = 0; \2 < [^;{}]+; \+\+\2\) \{)", r"\1 const EmulatedTurn emulated{\2};", source)
     return f"""\
 #include "{HEADER}"
 {source}

@@ -47,7 +47,9 @@ struct Fiber {
   int id = 0;
   bool done = false;
   std::function<bool()> ready;  // what it waits for
-  std::unordered_map<uintptr_t, int> times;  // by place in the code: how often this thread came there
+  uint64_t turn = 0;  // of the loops that it is in, all of them together
+  std::vector<uint64_t> outer;  // the same of those around each
+  std::unordered_map<uintptr_t, int> times;  // by place in the code and turn: how often this thread came there
   std::vector<Copy> open;  // copies that no group has yet
   std::deque<std::vector<Copy>> groups;  // of copies that are on their way
 };
@@ -62,7 +64,7 @@ struct Block {
   std::vector<Warp> warps;
   std::vector<Shadow> shadow;
   int arrived = 0, generation = 0;
-  // By warp, place in the code, how often the thread came there, and whether it stores: one request of a warp.
+  // By warp, place in the code and turn, how often the thread came there, and whether it stores: one request of a warp.
   std::map<std::tuple<int, uintptr_t, int, bool>, std::vector<Touch>> global, shared;
 };
 
@@ -111,7 +113,7 @@ void shared_touch(uintptr_t at, int size, bool stores) {
 }
 
 void touch(const void* pointer, int size, bool stores, void* code) {
-  const auto at = reinterpret_cast<uintptr_t>(pointer), place = reinterpret_cast<uintptr_t>(code);
+  const auto at = reinterpret_cast<uintptr_t>(pointer), place = reinterpret_cast<uintptr_t>(code) ^ current->turn;
   const auto stack = reinterpret_cast<uintptr_t>(current->stack.data());
   if (at >= stack && at < stack + STACK) return;
   if (at % size != 0) fail(whom() + " touches " + std::to_string(size) + " bytes that are not aligned");
@@ -258,6 +260,14 @@ dim3 emulated_thread() { return thread_index; }
 dim3 emulated_block() { return block_index; }
 dim3 emulated_threads() { return block_size; }
 dim3 emulated_blocks() { return grid_size; }
+void emulated_turn(int count) {
+  current->outer.push_back(current->turn);
+  current->turn = (current->turn + count + 1) * 0x9E3779B97F4A7C15u;
+}
+void emulated_turn_end() {
+  current->turn = current->outer.back();
+  current->outer.pop_back();
+}
 
 void emulated_barrier() {
   ++counts.barriers;
