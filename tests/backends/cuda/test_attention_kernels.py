@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tvm.relax import op
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.devices import A100
 from backends.cuda.kernels.attention.emit import emit_attention
-from backends.cuda.kernels.attention.plan import AttentionTile, FlashPlan, choose
+from backends.cuda.kernels.attention.plan import AttentionTile, FlashPlan, choose, estimate, estimate_apart
 from backends.cuda.kernels.attention.read import read_attention
 from backends.cuda.kernels.matmul.plan import cores_of
 from fusion.declined import Declined
@@ -111,6 +112,41 @@ def test_masks_and_scales_between_the_products() -> None:
     build = attention(lambda scores, mask: op.add(op.multiply(scores, relax.const(SCALE, "float16")), mask))
     found = run(build, q, k, v, mask, point=AttentionTile(2, 32, 2))
     check(found, expected(q, k, v, lambda scores: scores * SCALE + mask.astype("float64")))
+
+
+def test_masks_that_the_kernel_makes_itself() -> None:
+    """Of numbers that say which keys are kept, and of ones that are widened."""
+    q, k, v = inputs((2, 20, 16), (2, 40, 16), (2, 40, 16))
+    kept = (np.random.default_rng(2).random((2, 1, 40)) < 0.6).astype("float16")
+    bias = inputs((1, 20, 40))[0]
+
+    def between(scores: relax.Expr, kept: relax.Expr, bias: relax.Expr) -> relax.Expr:
+        left_out = op.multiply(op.subtract(relax.const(1, "float16"), kept), relax.const(-30000, "float16"))
+        added = op.add(op.astype(scores, "float32"), op.astype(op.add(left_out, bias), "float32"))
+        return op.astype(added, "float16")
+
+    found = run(attention(between), q, k, v, kept, bias, point=AttentionTile(2, 32, 2))
+    wide = (1 - kept.astype("float64")) * -30000 + bias
+    check(found, expected(q, k, v, lambda scores: scores + wide))
+
+
+@pytest.mark.parametrize(
+    ("shape", "per_score"), [((1, 1, 512, 512), 2), ((2, 4, 512, 512), 2), ((2, 1, 1, 512), 0)]
+)
+def test_the_estimate_counts_masks_that_differ_by_row_and_key(shape: tuple[int, ...], per_score: int) -> None:
+    """In the one kernel, where each block reads its rows of them, and in the rows between two products."""
+    arrays = [*inputs(*[(2, 4, 512, 64)] * 3), np.zeros(shape, "float16")]
+    plain = read_attention(prim_func(attention(), arrays[:3]))
+    masked = read_attention(prim_func(attention(op.add), arrays))
+    assert (plain.mask_bytes, plain.held_mask_bytes) == (0, 0)
+    assert (masked.mask_bytes, masked.held_mask_bytes) == (per_score, per_score * math.prod(shape))
+    point, slow = AttentionTile(4, 64, 2), replace(A100, l2_cycle_bytes=64)
+    without, other = (FlashPlan(each, cores_of(each.scores, tfloat32=False), point) for each in (plain, masked))
+    assert (estimate_apart(other, A100) > estimate_apart(without, A100)) == (per_score > 0)
+    times = [estimate(each, slow) for each in (without, other)]
+    read = per_score * math.prod((2, 4, 512, 512)) / (1e9 * slow.l2_gbs * min(slow.sms, other.blocks))
+    assert times[0] is not None
+    assert times[1] == pytest.approx(times[0] + read, rel=1e-6)
 
 
 def test_masked_tiles_count_nothing_and_rows_without_keys_are_nan() -> None:

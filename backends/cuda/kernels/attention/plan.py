@@ -207,13 +207,13 @@ def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
     seconds = waves_s(plan.blocks, at_once, device, lambda blocks: _wave_s(plan, device, blocks))
     scores, channels = plan.region.scores, plan.region.channels
     elements = scores.batches * (scores.rows + scores.columns) * (scores.depth + channels)
-    return max(seconds, device.floor(0, scores.left.item_bytes * elements).seconds)
+    return max(seconds, device.floor(0, scores.left.item_bytes * elements + plan.region.held_mask_bytes).seconds)
 
 
 def estimate_apart(plan: FlashPlan, device: CudaDevice) -> float:
     """Return the time of the same attention in three kernels, in seconds: two products, each at the point that would be
-    chosen, rows that read scores and write weights, and two starts more; without a softmax in two kernels, of which the
-    first computes what is elementwise.
+    chosen, rows that read scores and masks and write weights, and two starts more; without a softmax in two kernels, of
+    which the first computes what is elementwise.
 
     Raises:
         Declined: No point suits one of the products.
@@ -225,10 +225,11 @@ def estimate_apart(plan: FlashPlan, device: CudaDevice) -> float:
         assert found is not None
         seconds += found
     weights = region.scores.batches * region.scores.rows * region.scores.columns
+    masked = 1e-9 * region.mask_bytes * weights / (device.l2_gbs * device.sms)
     if not region.is_softmax:
-        return seconds + device.floor(region.operations * weights, 0).seconds
-    rows = device.floor(device.score_operations * weights, 2 * region.scores.left.item_bytes * weights)
-    return seconds + device.kernel_s + rows.seconds
+        return seconds + max(masked, device.floor(region.operations * weights, region.held_mask_bytes).seconds)
+    moved = 2 * region.scores.left.item_bytes * weights + region.held_mask_bytes
+    return seconds + device.kernel_s + max(masked, device.floor(device.score_operations * weights, moved).seconds)
 
 
 def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
@@ -240,7 +241,8 @@ def _wave_s(plan: FlashPlan, device: CudaDevice, blocks: int) -> float:
     exponentials = plan.rows * keys * operations / (device.float32_gflops / device.sms * busy)
     brought = plan.key_tiles * plan.stage_bytes
     read = brought * plan.point.warps
-    moved = max((brought + read) / device.shared_gbs, brought / device.l2_gbs)
+    masked = plan.rows * keys * plan.region.mask_bytes
+    moved = max((brought + read) / device.shared_gbs, (brought + masked) / device.l2_gbs)
     return blocks * 1e-9 * max(multiplying + exponentials, moved)
 
 

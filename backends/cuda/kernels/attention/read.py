@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -45,10 +45,12 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     scores, weighted = read_matrices(first, before), read_matrices(second, before)
     _check_operands(scores, weighted)
     check_sizes(second.buffer, *func.params)
-    made, *wide = in_float32([first, *between[: between.index(second)]], ())
+    own = between[: between.index(second)]
+    beside = _made_beside(own, before)
+    made, *wide = in_float32([first, *beside, *own], ())
     rows = wide[next((at for at, stage in enumerate(wide) if stage.combine is not None), len(wide)) :]
     elementwise = wide[: len(wide) - len(rows)]
-    logits = elementwise[-1] if elementwise else made
+    logits = elementwise[-1] if len(elementwise) > len(beside) else made
     if not weighted.left.buffer.same_as(between[between.index(second) - 1].buffer):
         raise Declined("the second product does not read the last of what stands before it")
     is_bounded = bool(rows) and is_bounded_softmax(rows, logits.buffer)
@@ -74,6 +76,17 @@ def _between(stages: Sequence[Stage], first: Stage) -> list[Stage]:
             made.add(stage.buffer)
             found.append(stage)
     return found
+
+
+def _made_beside(between: Sequence[Stage], before: Mapping[Var, Stage]) -> list[Stage]:
+    """Return the stages of which a mask is made that those between the products read, in order."""
+    read, asked = set[Var](), [load.source for stage in between for load in loads(stage.value)]
+    while asked:
+        source = asked.pop()
+        if source in before and source not in read:
+            read.add(source)
+            asked += [load.source for load in loads(before[source].value)]
+    return [stage for buffer, stage in before.items() if buffer in read]
 
 
 def _check_operands(scores: MatrixProduct, weighted: MatrixProduct) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 
 from tvm.ir import Var
 
@@ -11,7 +13,7 @@ from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.read import MatrixProduct
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.tensorir.inlining import operation_cost
-from backends.tensorir.stages import Stage
+from backends.tensorir.stages import Stage, item_bytes_of, loads, shape_of
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,25 @@ class AttentionRegion:
     def operations(self) -> int:
         """What the elementwise stages take of each score, in simple operations."""
         return sum(operation_cost(stage.value) for stage in self.stages.values())
+
+    @cached_property
+    def masks(self) -> tuple[Var, ...]:
+        """What the elementwise stages read that differs by row and key, as masks of numbers that are added, or of
+        booleans; what all rows have alike is not among them."""
+        made = {self.made, *self.stages}
+        read = {load.source: None for stage in self.stages.values() for load in loads(stage.value)}
+        least = self.scores.rows * self.scores.columns
+        return tuple(each for each in read if each not in made and prod(shape_of(each)) >= least)
+
+    @property
+    def mask_bytes(self) -> int:
+        """Of what `masks` have for one score."""
+        return sum(item_bytes_of(each) for each in self.masks)
+
+    @property
+    def held_mask_bytes(self) -> int:
+        """Of all `masks` in memory, which batches may share."""
+        return sum(item_bytes_of(each) * prod(shape_of(each)) for each in self.masks)
 
     @property
     def channels(self) -> int:
