@@ -11,9 +11,9 @@ import numpy as np
 
 from backends.onednn.api import Handle, OneDnn
 from backends.onednn.arena import Lifetime, place_all
-from backends.onednn.launch import Launch
 from backends.onednn.operation import Constants, PrimitiveSequence
-from backends.onednn.plan import Buffer, Plan, make_plan
+from backends.onednn.plan import Buffer, SequencePlan, make_plan
+from backends.onednn.primitive_call import PrimitiveCall
 from fusion.tensors import allocate
 
 
@@ -23,13 +23,13 @@ class _Slot:
 
     Attributes:
         inputs, outputs: Memory whose address is that of an array of a call, and which it is.
-        launches: What runs, in order.
+        calls: What runs, in order.
         stream: Where.
     """
 
     inputs: tuple[tuple[int, Handle], ...]
     outputs: tuple[tuple[int, Handle], ...]
-    launches: tuple[Launch, ...]
+    calls: tuple[PrimitiveCall, ...]
     stream: Handle
 
 
@@ -56,8 +56,8 @@ class Executable:
             for held, places in ((given, slot.inputs), (results, slot.outputs)):
                 for place, memory in places:
                     self._api.call("dnnl_memory_set_data_handle", memory, held[place].ctypes.data)
-            for launch in slot.launches:
-                launch.run(self._api, slot.stream)
+            for call in slot.calls:
+                call.run(self._api, slot.stream)
         self._idle.put(slot)
         return results
 
@@ -75,14 +75,14 @@ class Executable:
                 outputs.append((buffer.output, made))
             return made
 
-        launches = [
-            Launch.of(step.primitive, {**step.constants, **{at: memory(*where) for at, where in step.buffers.items()}})
-            for step in self.plan.steps
-        ]
-        return _Slot(tuple(inputs), tuple(outputs), tuple(launches), self._api.make_stream())
+        calls = []
+        for step in self.plan.steps:
+            read = {at: memory(*where) for at, where in step.buffers.items()}
+            calls.append(PrimitiveCall.of(step.primitive, {**step.constants, **read}))
+        return _Slot(tuple(inputs), tuple(outputs), tuple(calls), self._api.make_stream())
 
 
-def _place_buffers(plan: Plan) -> tuple[Mapping[Buffer, int], int]:
+def _place_buffers(plan: SequencePlan) -> tuple[Mapping[Buffer, int], int]:
     """Return where in one piece of memory each buffer lies that is no input or output, and the bytes of that."""
     spans: dict[Buffer, list[int]] = {}
     for place, step in enumerate(plan.steps):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from backends.onednn.api import Handle, OneDnn, OneDnnError
-from backends.onednn.launch import Launch, Primitive, allocate_memory
 from backends.onednn.operation import (
     CONSTANT,
     DST,
@@ -21,6 +20,7 @@ from backends.onednn.operation import (
     PrimitiveOperand,
     PrimitiveSequence,
 )
+from backends.onednn.primitive_call import Primitive, PrimitiveCall, allocate_memory
 from backends.onednn.primitives import IN_PLACE, describe, plain_attributes, plain_kind
 
 
@@ -39,7 +39,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class PrimitiveStep:
     """A primitive that runs.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Form:
 
 
 @dataclass(eq=False)
-class Plan:
+class SequencePlan:
     """What runs, in order, which `make_plan` makes.
 
     Attributes:
@@ -74,7 +74,7 @@ class Plan:
 
     api: OneDnn
     sequence: PrimitiveSequence
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PrimitiveStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._forms: dict[int, list[_Form]] = {}
@@ -171,7 +171,7 @@ class Plan:
         brought = allocate_memory(self.api, wanted)
         reorder = self._reorder_primitive(kind, wanted)
         memory = {SRC: given, DST: brought, SCRATCHPAD: allocate_memory(self.api, reorder.scratch)}
-        Launch.of(reorder, memory).run(self.api, self.api.make_stream())
+        PrimitiveCall.of(reorder, memory).run(self.api, self.api.make_stream())
         return brought
 
     def _reorder(self, given: tuple[Buffer, Any], wanted: tuple[Buffer, Any]) -> None:
@@ -179,12 +179,12 @@ class Plan:
 
     def _step(
         self, primitive: Primitive, constants: Mapping[int, Handle], buffers: Mapping[int, tuple[Buffer, Any]]
-    ) -> Step:
+    ) -> PrimitiveStep:
         """Return a primitive with the memory that it needs while it runs."""
         scratch = primitive.scratch
         size = self.api.size(scratch)
         own = {SCRATCHPAD: (Buffer(size), scratch)} if size else {}
-        return Step(primitive, constants, {**buffers, **own})
+        return PrimitiveStep(primitive, constants, {**buffers, **own})
 
     def _reorder_primitive(self, given: Any, wanted: Any) -> Primitive:
         api = self.api
@@ -193,7 +193,7 @@ class Plan:
         )
 
 
-def make_plan(api: OneDnn, sequence: PrimitiveSequence, constants: Constants) -> Plan:
+def make_plan(api: OneDnn, sequence: PrimitiveSequence, constants: Constants) -> SequencePlan:
     """Return what runs for a sequence. Values stay in the order in memory in which they were made, and are brought to
     another once where a primitive asks for that; constants are now.
 
@@ -201,7 +201,7 @@ def make_plan(api: OneDnn, sequence: PrimitiveSequence, constants: Constants) ->
         OneDnnError: oneDNN has no primitive for an operation.
         LimitError, MemoryError: There is not that much memory.
     """
-    plan = Plan(api, sequence)
+    plan = SequencePlan(api, sequence)
     plan.start()
     for place in range(len(sequence.operations)):
         plan.add(place, constants)

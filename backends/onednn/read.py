@@ -110,7 +110,8 @@ def _eltwise(read: ReadCall) -> Described:
     made, data = ELTWISE[call_name(read.call)](read.call), data_of(read.call)
     numbers = {"alpha": made.alpha, "beta": made.beta}
     source = read.argument(SRC, data, read.shape, GIVEN)
-    operation = Operation("eltwise", (source,), read.shape, read.shape, FREE, {}, numbers, made.algorithm)
+    result = read.shape
+    operation = Operation("eltwise", (source,), result, result, order=FREE, numbers=numbers, algorithm=made.algorithm)
     return read.described(operation, [data])
 
 

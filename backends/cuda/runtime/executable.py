@@ -238,7 +238,7 @@ class CudaExecutable:
         self, memories: Sequence[DeviceMemory], ready: DeviceEvent, captured: CapturedRun | None
     ) -> tuple[DeviceArray, ...]:
         return tuple(
-            DeviceArray(memory, self._results, ready, output.shape, numpy_dtype(output.dtype), captured)
+            DeviceArray(memory, self._results, ready, output.shape, dtype=numpy_dtype(output.dtype), captured=captured)
             for memory, output in zip(memories, self._run.outputs, strict=True)
         )
 
@@ -297,9 +297,7 @@ class _Staging:
         ready: Behind the copies of a run.
     """
 
-    def __init__(
-        self, device: OpenDevice, run: DeviceRun, inputs: Sequence[tuple[tuple[int, ...], str]]
-    ) -> None:
+    def __init__(self, device: OpenDevice, run: DeviceRun, inputs: Sequence[tuple[tuple[int, ...], str]]) -> None:
         outputs = [(output.shape, output.dtype) for output in run.outputs]
         sizes = [tensor_bytes(shape, dtype) for shape, dtype in (*inputs, *outputs)]
         ends = np.cumsum([aligned(size, ALIGNMENT) for size in sizes]).tolist()

@@ -32,7 +32,7 @@ class Primitive:
 
 
 @dataclass(frozen=True, eq=False)
-class Launch:
+class PrimitiveCall:
     """A primitive and the memory that it runs on.
 
     Attributes:
@@ -46,10 +46,10 @@ class Launch:
     held: tuple[Handle, ...]
 
     @staticmethod
-    def of(primitive: Primitive, memory: Mapping[int, Handle]) -> Launch:
+    def of(primitive: Primitive, memory: Mapping[int, Handle]) -> PrimitiveCall:
         """Return what runs a primitive on `memory`, by argument."""
         pairs = [ExecArg(argument, each.pointer) for argument, each in memory.items()]
-        return Launch(primitive, (ExecArg * len(pairs))(*pairs), tuple(memory.values()))
+        return PrimitiveCall(primitive, (ExecArg * len(pairs))(*pairs), tuple(memory.values()))
 
     def run(self, api: OneDnn, stream: Handle) -> None:
         """Run it; on CPUs it has run when the function returns, and there is no more to wait for."""
