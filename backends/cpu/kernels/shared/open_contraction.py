@@ -37,7 +37,8 @@ static form for 7 and 8 rows came from weights that passed twice, through tiles 
 _FILLED = 14
 """Rows of the tallest tile where `tile_sums` fills tiles and L2 does not keep the weights: 9 to 14 rows took 1.2 to 1.3
 times as long as the static kernels in tiles of 8, 1.02 to 1.11 in one. Where L1 does not keep so many rows, as they
-share its sets, it is `_ONE_TILE`: of 768 channels of 3072 steps of k 28 and more rows take 0.83 to 0.95."""
+share its sets, it is `_ONE_TILE`: of 768 channels of 3072 steps of k 128 to 4,096 rows took 0.88 to 1.02 times as long
+as the static kernels so, 1.02 to 1.06 in tiles of 14."""
 
 _LOSS, _MEMORY_LOSS = 1.15, 1.25
 """How much longer any number of rows may take, by estimate, where a tile is filled: more where the weights come from
