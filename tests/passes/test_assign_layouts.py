@@ -326,9 +326,10 @@ def test_graphs_without_images_are_left_alone() -> None:
 
 def test_convolutions_without_an_anchor_stay_row_major() -> None:
     def variable(b: relax.BlockBuilder, x: relax.Var, w: relax.Var) -> relax.Expr:
-        return op.nn.conv2d(x, w, padding=1)
+        return op.nn.conv2d(x, w, padding=1, out_dtype="float32")
 
-    unchanged(AssignLayouts(CpuLayouts(16)), variable, [normal(*IMAGE), normal(4, 6, 3, 3)])
+    of_the_run = [normal(*IMAGE).astype("bfloat16"), normal(4, 6, 3, 3).astype("bfloat16")]
+    unchanged(AssignLayouts(CpuLayouts(16)), variable, of_the_run)
     half = relax.const(normal(4, 6, 3, 3).astype("float16"))
     unchanged(AssignLayouts(CpuLayouts(16)), lambda b, x: op.nn.conv2d(x, half), [normal(*IMAGE).astype("float16")])
     half = relax.const(normal(6, 4, 3, 3).astype("float16"))
@@ -337,6 +338,17 @@ def test_convolutions_without_an_anchor_stay_row_major() -> None:
         lambda b, x: op.nn.conv2d_transpose(x, half, out_dtype="float32"),
         [normal(*IMAGE).astype("float16")],
     )
+
+
+def test_convolutions_by_weights_of_the_run_run_channels_last() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var, w: relax.Var) -> relax.Expr:
+        turned = b.emit(op.permute_dims(w, [1, 0, 2, 3]))
+        return op.nn.conv2d(x, turned, padding=1)
+
+    after = apply(AssignLayouts(CpuLayouts(16)), build, [normal(*IMAGE), normal(6, 4, 3, 3)], settles=False)
+    (conv,) = [call for name, call in calls(after) if name == "nn.conv2d"]
+    assert (conv.attrs.data_layout, conv.attrs.kernel_layout) == ("NHWC", "OIHW")
+    assert [int(extent) for extent in conv.args[1].ty.shape] == [4, 6, 3, 3]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -215,8 +215,13 @@ def test_three_dimensional_convolutions_become_sums_of_images(
     assert (found.count("nn.conv2d"), found.count("add")) == (3, 2)
 
 
-def test_variable_or_half_weights_of_three_dimensions_stay() -> None:
-    unchanged(SplitConv3d(), lambda b, x, w: op.nn.conv3d(x, w), [normal(1, 2, 5, 5, 5), normal(3, 2, 3, 3, 3)])
+def test_weights_of_the_run_of_three_dimensions_are_cut_into_planes_by_it() -> None:
+    arrays = [normal(1, 2, 5, 5, 5), normal(3, 2, 3, 3, 3)]
+    found = names(apply(SplitConv3d(), lambda b, x, w: op.nn.conv3d(x, w), arrays))
+    assert (found.count("nn.conv2d"), found.count("nn.conv3d")) == (3, 0)
+
+
+def test_half_weights_of_three_dimensions_stay() -> None:
     half = relax.const(np.ones((3, 2, 2, 2, 2), "float16"))
     unchanged(SplitConv3d(), lambda b, x: op.nn.conv3d(x, half), [normal(1, 2, 4, 4, 4).astype("float16")])
 

@@ -26,7 +26,7 @@ CAPTURE_RELAXED = 2
 """What a thread does meanwhile does not end the capture of a stream (CU_STREAM_CAPTURE_MODE_RELAXED)."""
 NOT_READY = 600
 """What an event answers whose work is not done."""
-BY_EACH_LAUNCH = 1
+IN_EACH_RUN_OF_A_GRAPH = 1
 """Each launch of a captured graph records an event, or waits for it: CU_EVENT_RECORD_EXTERNAL, ..._WAIT_EXTERNAL."""
 
 

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 
 from backends.cuda.runtime.device import OpenDevice
-from backends.cuda.runtime.driver import BY_EACH_LAUNCH, NO_TIMING, NON_BLOCKING, NOT_READY
+from backends.cuda.runtime.driver import IN_EACH_RUN_OF_A_GRAPH, NO_TIMING, NON_BLOCKING, NOT_READY
 from fusion.errors import FusionError, LimitError
 
 
@@ -117,12 +117,12 @@ class DeviceEvent:
     def record_by_each_launch(self, stream: int) -> None:
         """Be behind all that a captured `stream` has to do now, whenever its graph is launched; the context is
         current."""
-        self._device.call("cuEventRecordWithFlags", self.handle, stream, BY_EACH_LAUNCH)
+        self._device.call("cuEventRecordWithFlags", self.handle, stream, IN_EACH_RUN_OF_A_GRAPH)
 
     def wait_by_each_launch(self, stream: int) -> None:
         """Have what a captured `stream` does further wait for this, as it is recorded when its graph is launched; the
         context is current."""
-        self._device.call("cuStreamWaitEvent", stream, self.handle, BY_EACH_LAUNCH)
+        self._device.call("cuStreamWaitEvent", stream, self.handle, IN_EACH_RUN_OF_A_GRAPH)
 
     def is_reached(self) -> bool:
         """Return whether what was recorded is done; the context is current."""

@@ -1,6 +1,7 @@
 """3x3 convolution by Winograd's minimal filtering: 4 (F4) or 2.25 (F2) times fewer multiplications than the sum.
 
-The loops of one task, which has a block of the image's tiles and a chunk of the panels of output channels:
+Weights that only the run knows are transformed first, by all threads. The loops of one task, which has a block of the
+image's tiles and a chunk of the panels of output channels:
 
     for tile, vector of input channels             inputs[size * size][tile][channel], half of L2 at most
       inputs = B^T d B
@@ -33,12 +34,18 @@ NAME = "winograd"
 
 
 def emit_winograd(func: tirx.PrimFunc, roles: Roles, shape: WinogradShape, plan: WinogradPlan) -> Scheduled:
-    """Return `func` in its Winograd form, which takes weights that are transformed before the run."""
+    """Return `func` in its Winograd form, which takes weights that are transformed before the run, where compiling
+    knows them."""
     data, packed = roles.operands
-    products = plan.transform.size**2
-    weights = tirx.decl_buffer((shape.vectors, products, shape.depth, shape.lanes), "float32", packed.name)
-    nest = Nest()
-    _Emitter(TileTransforms(nest, shape, plan.transform, data), plan, weights, roles.outputs).emit()
+    nest, form = Nest(), (shape.vectors, plan.transform.size**2, shape.depth, shape.lanes)
+    tiles = TileTransforms(nest, shape, plan.transform, data)
+    if not shape.is_known:
+        weights = nest.allocate("weights", form)
+        tiles.weights(weights, packed)
+        _Emitter(tiles, plan, weights, roles.outputs).emit()
+        return Scheduled(func.with_body(nest.finish()), NAME, str(plan))
+    weights = tirx.decl_buffer(form, "float32", packed.name)
+    _Emitter(tiles, plan, weights, roles.outputs).emit()
     params = [weights if param.same_as(packed) else param for param in func.params]
     position = next(index for index, param in enumerate(func.params) if param.same_as(packed))
     made = tirx.PrimFunc(params, nest.finish(), func.ret_type, func.attrs)

@@ -4,6 +4,7 @@ faster."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from backends.cpu.kernels.conv2d.lower import OF_THE_RUN
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, arithmetic_of
@@ -59,12 +60,14 @@ def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking
 
 
 def shape_for_winograd(roles: Roles, machine: Machine) -> WinogradShape | None:
-    """Return the sizes for Winograd's method, typical ones where they are open; None where it is none for it, or its
-    weights, which it transforms while compiling, are known by the run only."""
-    if OF_THE_RUN in roles.attrs:
-        return None
+    """Return the sizes for Winograd's method, typical ones where they are open; None where it is none for it, or only
+    the run knows both the weights and the sizes."""
     window, groups = Window.from_annotation(roles.attrs["window"]), shape_of(roles.operands[1])[0]
-    return winograd_shape(window, _image(roles, machine), groups, roles.shape[3], machine.vector_lanes)
+    shape = winograd_shape(window, _image(roles, machine), groups, roles.shape[3], machine.vector_lanes)
+    if shape is None or OF_THE_RUN not in roles.attrs:
+        return shape
+    is_static = all(isinstance(extent, int) for extent in roles.shape)
+    return replace(shape, is_known=False) if is_static else None
 
 
 def _image(roles: Roles, machine: Machine) -> list[int]:

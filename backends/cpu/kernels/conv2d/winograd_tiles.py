@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.tirx import ForKind
 
 from backends.cpu.kernels.shared.contraction import Contraction
 from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradShape
-from backends.cpu.kernels.shared.convolution.winograd_transform import Transform, square
+from backends.cpu.kernels.shared.convolution.winograd_transform import KERNEL, Transform, square
 from backends.cpu.kernels.shared.extents import Extents
 from backends.tensorir.emit import Expr, Nest, pieces, ramp, splat, vector_runs
 from backends.tensorir.roles import Output
@@ -82,6 +83,20 @@ class TileTransforms:
             transformed = square(self.transform.data, values, partial(_keep, nest, lanes))
             for number, value in enumerate(flat(transformed)):
                 nest.store(inputs, [number, tile, ramp(channel, lanes)], value)
+
+    def weights(self, weights: Var, packed: Var) -> None:
+        """Emit the transform of `packed` weights, [1, vector, 3, 3, I, lanes], into [vector, size * size, I, lanes]."""
+        nest, shape, all_lanes = self.nest, self.shape, ramp(0, self.shape.lanes)
+        steps = shape.vectors * shape.depth
+        with nest.loop("step", steps, ForKind.PARALLEL if steps > 1 else ForKind.SERIAL) as step:
+            vector, k = nest.bind("vector", step // shape.depth), nest.bind("k", step % shape.depth)
+            keep = partial(_keep, nest, shape.lanes)
+            taps = [
+                [keep(tirx.BufferLoad(packed, [0, vector, i, j, k, all_lanes])) for j in range(KERNEL)]
+                for i in range(KERNEL)
+            ]
+            for number, value in enumerate(flat(square(self.transform.weights, taps, keep))):
+                nest.store(weights, [vector, number, k, all_lanes], value)
 
     def product(
         self, inputs: Var, weights: Var, made: Var, number: Expr, block: tuple[Expr, int]

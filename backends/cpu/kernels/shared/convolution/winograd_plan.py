@@ -28,6 +28,7 @@ class WinogradShape:
         out_height, out_width, channels: Of the result.
         top, left: Rows and columns of zeros before the image.
         lanes: float32 lanes of a vector.
+        is_known: Whether compiling knows the weights, and transforms them.
     """
 
     batch: int
@@ -40,6 +41,7 @@ class WinogradShape:
     top: int
     left: int
     lanes: int
+    is_known: bool = True
 
     @property
     def vectors(self) -> int:
@@ -102,6 +104,7 @@ def _plans(shape: WinogradShape, transform: Transform, machine: Machine, threads
     """Yield every size of block whose data fits half of L2, with every cut of the panels."""
     tiles = -(-shape.out_height // transform.tile) * -(-shape.out_width // transform.tile)
     products = transform.size**2
+    before = 0.0 if shape.is_known else _weight_cycles(shape, transform, threads)
     for blocks in sorted({-(-tiles // size) for size in range(1, min(tiles, _MAX_BLOCK) + 1)}):
         rows = Split(tiles, blocks).longest
         tile = choose(rows, 1, shape.vectors, shape.depth, machine.vector_registers)
@@ -119,7 +122,7 @@ def _plans(shape: WinogradShape, transform: Transform, machine: Machine, threads
             )
             tasks = shape.batch * blocks * chunks
             region = REGION_CYCLES if tasks > 1 else 0
-            yield WinogradPlan(transform, tile, blocks, chunks, -(-tasks // threads) * cycles + region)
+            yield WinogradPlan(transform, tile, blocks, chunks, -(-tasks // threads) * cycles + region + before)
 
 
 def winograd_features(
@@ -144,6 +147,12 @@ def winograd_features(
         "weights of L3": log2(transformed / max(machine.l3_bytes, 1)),
         "cut vector": shape.channels % shape.lanes / shape.lanes,
     }  # fmt: skip
+
+
+def _weight_cycles(shape: WinogradShape, transform: Transform, threads: int) -> float:
+    """Return the cycles in which the run transforms all weights, which go to memory."""
+    each = _transform_cycles(transform) + 4 * transform.size**2 * shape.lanes / MEMORY_BYTES_PER_CYCLE
+    return -(-shape.vectors * shape.depth // threads) * each + REGION_CYCLES
 
 
 def _transform_cycles(transform: Transform) -> float:

@@ -62,12 +62,25 @@ class Transform:
         rows[-1] = rows[-1] + infinity
         return rows
 
-    def pack(self, packed: Array) -> Array:
-        """Return weights [1, panels, 3, 3, I, lanes] as G g G^T [panels, size * size, I, lanes], in float64."""
+    def weights(self, g: Sequence[Value], keep: Callable[[Value], Value]) -> list[Value]:
+        """Return G g for the values of a kernel."""
+        zero, *both, _ = self._powers()
+        rows = [g[0] * zero[0]]
+        for one, by_p, by_square in both[::2]:
+            even, odd = keep(g[0] * one + g[2] * by_square), keep(g[1] * by_p)
+            rows += [even + odd, even - odd]
+        return [*rows, g[2]]
+
+    def _powers(self) -> list[list[float]]:
+        """Return G: row p has the powers of p over the product of its distances to all other points."""
         points = [0.0, *(sign * p for p in self.pairs for sign in (1, -1))]
         scale = [prod(p - other for other in points if other != p) for p in points]
         powers = [[p**power / by for power in range(KERNEL)] for p, by in zip(points, scale, strict=True)]
-        g = np.asarray([*powers, [0.0, 0.0, 1.0]])
+        return [*powers, [0.0, 0.0, 1.0]]
+
+    def pack(self, packed: Array) -> Array:
+        """Return weights [1, panels, 3, 3, I, lanes] as G g G^T [panels, size * size, I, lanes], in float64."""
+        g = np.asarray(self._powers())
         _, panels, _, _, depth, lanes = packed.shape
         both = np.kron(g, g)
         result = np.empty((panels, self.size**2, depth * lanes), np.float32)

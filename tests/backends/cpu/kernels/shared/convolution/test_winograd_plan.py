@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,23 @@ def test_the_transforms_compute_the_convolution(transform: Transform) -> None:
     exact = direct(d, g, transform.tile)
     # The packed weights are float32.
     np.testing.assert_allclose(winograd(transform, d, g), exact, rtol=0, atol=1e-6 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("transform", [F2, F4])
+def test_a_run_transforms_weights_as_compiling_does(transform: Transform) -> None:
+    _, g = data(transform, 5)
+    made = np.array(square(transform.weights, list(g), lambda value: value))
+    packed = transform.pack(g[None, None])[0].reshape(made.shape)
+    np.testing.assert_allclose(made, packed, rtol=1e-6, atol=1e-6)
+
+
+def test_small_images_do_not_pay_for_weights_that_the_run_transforms() -> None:
+    """512 x 512 weights over 4x4 pixels: the transformed ones have 9 or 36 floats for each of 9."""
+    shape = WinogradShape(1, 4, 4, 512, 4, 4, 512, 1, 1, 16)
+    known, given = (plan_winograd(each, MACHINE, 2) for each in (shape, replace(shape, is_known=False)))
+    assert known is not None
+    assert given is not None
+    assert given.cycles > 1.5 * known.cycles
 
 
 @pytest.mark.parametrize(("transform", "bound"), [(F2, 1e-6), (F4, 5e-6)])
