@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tvm import relax, tirx
 
@@ -18,6 +18,11 @@ _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     tirx.FloorMod: operator.mod,
 }
 """What is computed of sizes."""
+
+
+def as_ints(values: Sequence[object]) -> tuple[int, ...]:
+    """Return what an attribute that is a list of integers holds as Python's numbers."""
+    return tuple(int(value) for value in values)  # type: ignore[call-overload]
 
 
 def dims_of(shape: relax.Expr | None) -> Dims | None:

@@ -11,13 +11,12 @@ from functools import partial
 
 import numpy as np
 from tvm import relax, te, tirx
-from tvm.ir import GenericConst
 
 from backends.backend import Lowering
 from backends.tensorir.emit import Expr
+from fusion.constants import reshaped, transposed
 from fusion.declined import Declined
 from fusion.shapes import is_static, static_shape
-from fusion.tensors import as_numpy
 from partition.access import ANCHOR, BATCH_MATMUL
 
 _PRODUCT = "product"
@@ -84,17 +83,9 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         raise Declined("its channels are not last")
     # Neighbours are those of the image: channels that are summed or, in groups, which have few of them, made.
     order = _SUMMED_LAST if int(attrs.groups) == 1 else _MADE_LAST
-    turned = _turned(builder, weight, order)
+    turned = transposed(builder, weight, order)
     compute = partial(_sums_of_windows, window=_Window.of(attrs), dtype=str(call.ty.dtype.dtype))
     return builder.call_te(compute, data, turned, primfunc_name_hint="conv2d")
-
-
-def _turned(builder: relax.BlockBuilder, weight: relax.Expr, order: tuple[int, ...]) -> relax.Expr:
-    """Return weights with their axes in another order, which is made while compiling where they are constant."""
-    if not isinstance(weight, GenericConst):
-        return builder.emit(relax.op.permute_dims(weight, list(order)))
-    values = np.ascontiguousarray(np.transpose(as_numpy(weight.value), order))
-    return relax.const(values, str(values.dtype))
 
 
 @dataclass(frozen=True)
@@ -152,7 +143,7 @@ def _conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call) -> relax.Ex
     if (attrs.data_layout, attrs.kernel_layout) != ("NHWC", "IOHW"):
         raise Declined("its channels are not last")
     groups, shape = int(attrs.groups), static_shape(call)
-    turned = _turned(builder, weight, (1, 2, 3, 0)) if groups == 1 else _made_last(builder, weight, groups)
+    turned = transposed(builder, weight, (1, 2, 3, 0)) if groups == 1 else _made_last(builder, weight, groups)
     compute = partial(_sums_of_spread, window=_Window.of(attrs), shape=shape, dtype=str(call.ty.dtype.dtype))
     return builder.call_te(compute, data, turned, primfunc_name_hint="conv2d_transpose")
 
@@ -160,13 +151,9 @@ def _conv2d_transpose(builder: relax.BlockBuilder, call: relax.Call) -> relax.Ex
 def _made_last(builder: relax.BlockBuilder, weight: relax.Expr, groups: int) -> relax.Expr:
     """Return weights of G groups, I x O/G x H x W, as H x W x I/G x O."""
     depth, made, height, width = static_shape(weight)
-    apart, order = (groups, depth // groups, made, height, width), (3, 4, 1, 0, 2)
-    together = (height, width, depth // groups, groups * made)
-    if isinstance(weight, GenericConst):
-        values = as_numpy(weight.value)
-        return relax.const(values.reshape(apart).transpose(order).reshape(together), str(values.dtype))
-    turned = _turned(builder, builder.emit(relax.op.reshape(weight, apart)), order)
-    return builder.emit(relax.op.reshape(turned, together))
+    by_group = reshaped(builder, weight, (groups, depth // groups, made, height, width))
+    turned = transposed(builder, by_group, (3, 4, 1, 0, 2))
+    return reshaped(builder, turned, (height, width, depth // groups, groups * made))
 
 
 def _sums_of_spread(

@@ -101,11 +101,6 @@ def extents_of(value: relax.Expr) -> tuple[int, ...]:
     return extents
 
 
-def numbers_of(attribute: Sequence[object]) -> tuple[int, ...]:
-    """Return an attribute that is a list of integers."""
-    return tuple(int(item) for item in attribute)  # type: ignore[call-overload]
-
-
 def array_of(value: GenericConst) -> np.ndarray:
     """Return a constant."""
     found: np.ndarray = value.value.numpy()

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from backends.onednn.call import Described, Read, ReadCall, array_of, extents_of, numbers_of, shape_of
+from backends.onednn.call import Described, Read, ReadCall, array_of, extents_of, shape_of
 from backends.onednn.operation import (
     BIAS,
     CONSTANT,
@@ -29,6 +29,7 @@ from backends.onednn.operation import (
 )
 from fusion.bindings import call_name, data_of
 from fusion.declined import Declined
+from fusion.shapes import as_ints
 
 
 def _matmul(read: ReadCall) -> Described:
@@ -61,16 +62,16 @@ def _convolution(read: ReadCall) -> Described:
     if groups > 1:
         shape = (groups, shape[0] // groups, *shape[1:])
     operands = read.argument(SRC, data, shape_of(data), FREE), read.argument(WEIGHTS, weight, shape, FREE)
-    sizes = {**_window(attrs), "strides": numbers_of(attrs.strides)}
+    sizes = {**_window(attrs), "strides": as_ints(attrs.strides)}
     made = Operation("convolution", operands, read.shape, read.shape, FREE, sizes=sizes, algorithm="convolution_direct")
     return read.described(made, [data, weight])
 
 
 def _window(attrs: relax.Attrs) -> dict[str, tuple[int, ...]]:
     """Return what convolutions and pools say of their windows; oneDNN counts the elements that dilation leaves out."""
-    padding = numbers_of(attrs.padding)
+    padding = as_ints(attrs.padding)
     half = len(padding) // 2
-    dilation = tuple(step - 1 for step in numbers_of(attrs.dilation))
+    dilation = tuple(step - 1 for step in as_ints(attrs.dilation))
     return {"dilation": dilation, "begin": padding[:half], "end": padding[half:]}
 
 
@@ -79,7 +80,7 @@ def _average_pool(read: ReadCall) -> Described:
     read.require(attrs.layout == "NCHW" and attrs.out_layout in ("", "NCHW"), "its tensors lie in other orders")
     read.require(not attrs.ceil_mode, "its last windows may begin or end outside")
     algorithm = f"pooling_avg_{'include' if attrs.count_include_pad else 'exclude'}_padding"
-    sizes = {**_window(attrs), "strides": numbers_of(attrs.strides), "kernel": numbers_of(attrs.pool_size)}
+    sizes = {**_window(attrs), "strides": as_ints(attrs.strides), "kernel": as_ints(attrs.pool_size)}
     source = read.argument(SRC, data, shape_of(data), GIVEN)
     made = Operation("pooling", (source,), read.shape, read.shape, FREE, sizes=sizes, algorithm=algorithm)
     return read.described(made, [data])
@@ -95,7 +96,7 @@ def _softmax(read: ReadCall) -> Described:
 
 def _layer_norm(read: ReadCall) -> Described:
     attrs, shape = read.call.attrs, read.shape
-    axes = {axis % len(shape) for axis in numbers_of(attrs.axes)}
+    axes = {axis % len(shape) for axis in as_ints(attrs.axes)}
     read.require(axes == {len(shape) - 1}, "it normalizes other axes than the last")
     read.require(bool(attrs.center) and bool(attrs.scale), "it has no scale or no shift")
     rows = _rows(shape)

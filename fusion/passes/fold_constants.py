@@ -12,9 +12,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import call_name, data_of
+from fusion.constants import constant
 from fusion.memory import usable_memory
 from fusion.passes.numpy_operators import BROADCASTS, MAKERS, OPERATORS, Array
-from fusion.passes.rebuild import constant, rebuild_main
+from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import known_extents
 from fusion.tensors import tensor_bytes
 

@@ -12,7 +12,8 @@ from tvm.ir import GenericConst
 
 from backends.backend import RoundingPolicy
 from fusion.bindings import call_name, callee
-from fusion.passes.rebuild import constant, rebuild_main, with_attrs
+from fusion.constants import constant
+from fusion.passes.rebuild import rebuild_main, with_attrs
 from fusion.shapes import static_shape
 
 _MOVES = ("permute_dims", "reshape")

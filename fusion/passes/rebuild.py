@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
 
@@ -50,11 +47,6 @@ def rebuild_main(mod: tvm.IRModule, visit: Visit, only: tuple[str, ...] = ()) ->
             rebuilt[symbol] = func
     rebuilt["main"] = made["main"].with_attrs(dict(main.attrs or {}))
     return relax.transform.DeadCodeElimination(["main"])(rebuilt)
-
-
-def constant(array: npt.NDArray[Any]) -> tvm.ir.GenericConst:
-    """Return `array` as a constant of its own dtype; `relax.const` alone narrows int64 and float64 to 32 bits."""
-    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))
 
 
 def with_attrs(call: relax.Call, args: list[relax.Expr], **changes: object) -> relax.Call:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -10,8 +9,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import call_name
-from fusion.passes.rebuild import constant, rebuild_main
-from fusion.shapes import static_shape
+from fusion.constants import constant
+from fusion.passes.rebuild import rebuild_main
+from fusion.shapes import as_ints, static_shape
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,3 @@ def planes_of(builder: relax.BlockBuilder, data: relax.Expr, front: int, back: i
     if not front and not back:
         return planes
     return builder.emit(relax.op.nn.pad(planes, [0, 0, front, back, *[0] * 6]))
-
-
-def as_ints(values: Sequence[object]) -> list[int]:
-    """Return what an attribute holds as Python's numbers."""
-    return [int(value) for value in values]  # type: ignore[call-overload]

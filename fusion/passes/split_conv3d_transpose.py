@@ -12,9 +12,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import call_name
-from fusion.passes.rebuild import constant, rebuild_main
-from fusion.passes.split_conv3d import as_ints, planes_of
-from fusion.shapes import static_shape
+from fusion.constants import constant
+from fusion.passes.rebuild import rebuild_main
+from fusion.passes.split_conv3d import planes_of
+from fusion.shapes import as_ints, static_shape
 
 _OPERATOR = "nn.conv3d_transpose"
 

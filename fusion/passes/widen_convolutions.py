@@ -8,7 +8,8 @@ import tvm
 from tvm import relax
 
 from fusion.bindings import call_name, operand
-from fusion.passes.rebuild import constant, rebuild_main
+from fusion.constants import constant
+from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import dims_of
 
 

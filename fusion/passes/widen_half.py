@@ -11,8 +11,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import Bindings, call_name
+from fusion.constants import constant
 from fusion.operators import OperatorKind, of_kind
-from fusion.passes.rebuild import constant, rebuild_main, with_attrs
+from fusion.passes.rebuild import rebuild_main, with_attrs
 
 _PRODUCTS = of_kind(OperatorKind.CONTRACTION)
 

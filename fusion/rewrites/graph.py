@@ -18,8 +18,8 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import Bindings, call_name
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.passes.rebuild import constant
 from fusion.shapes import known_shape
 
 Array = npt.NDArray[Any]

@@ -11,9 +11,9 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax import op
 
+from fusion.constants import constant
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.lift_weights import lift_weights
-from fusion.passes.rebuild import constant
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
 from fusion.passes.widen_convolutions import WidenConvolutions

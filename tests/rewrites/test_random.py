@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax import op
 
 from fusion.bindings import Bindings, call_name
-from fusion.passes.rebuild import constant
+from fusion.constants import constant
 from fusion.rewrites import Rewrite
 from tests.passes.modules import canonical
 

@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from fusion.constants import reshaped, transposed
 from fusion.declined import Declined
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
-from fusion.passes.layout.placed import Placed, reshaped, transposed
+from fusion.passes.layout.placed import Placed
 from fusion.passes.layout.preferences import Preference
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
 from fusion.passes.layout.factored import Factored, factored, reshape
 from fusion.passes.layout.placed import Placed
-from fusion.passes.rebuild import constant, with_attrs
+from fusion.passes.rebuild import with_attrs
 from fusion.shapes import static_shape
 
 Run = Callable[[CallContext, relax.Call, "list[Placed | Factored]"], "Placed | Factored"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from fusion.constants import reshaped, transposed
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.order import Order, Shape
-from fusion.passes.rebuild import constant
 from fusion.shapes import static_shape
 
 
@@ -45,22 +43,3 @@ def move(builder: relax.BlockBuilder, tensor: Placed, order: Order) -> relax.Exp
     if not isinstance(tensor.stored, GenericConst) and orders.same_storage(tensor.order, order, tensor.shape):
         return reshaped(builder, tensor.stored, orders.stored_shape(order, tensor.shape))
     return transposed(builder, tensor.stored, [tensor.order.index(axis) for axis in order])
-
-
-def reshaped(builder: relax.BlockBuilder, data: relax.Expr, shape: Shape) -> relax.Expr:
-    """Return `data` under another shape; a constant is reshaped now."""
-    if static_shape(data) == shape:
-        return data
-    if isinstance(data, GenericConst):
-        return constant(data.value.numpy().reshape(shape))
-    # Through `relax.op.reshape`, 0 would stand for the size that there is.
-    return builder.emit(relax.Call(tvm.ir.Op.get("relax.reshape"), [data, relax.ShapeExpr(list(shape))]))
-
-
-def transposed(builder: relax.BlockBuilder, data: relax.Expr, axes: Sequence[int]) -> relax.Expr:
-    """Return `data` with its axes permuted; a constant is permuted now."""
-    if list(axes) == list(range(len(axes))):
-        return data
-    if isinstance(data, GenericConst):
-        return constant(data.value.numpy().transpose(axes))
-    return builder.emit(relax.op.permute_dims(data, list(axes)))

@@ -10,11 +10,11 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import operand
+from fusion.constants import constant, reshaped
 from fusion.declined import Declined
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext
-from fusion.passes.layout.placed import Placed, move, reshaped, row_major
-from fusion.passes.rebuild import constant
+from fusion.passes.layout.placed import Placed, move, row_major
 from fusion.shapes import static_shape
 
 

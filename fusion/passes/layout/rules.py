@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from fusion.bindings import call_name
+from fusion.constants import reshaped
 from fusion.declined import Declined
 from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
@@ -21,7 +22,7 @@ from fusion.passes.layout.call_context import CallContext, Rule
 from fusion.passes.layout.channels_last import why_not_channels_last
 from fusion.passes.layout.factored import Factored, reshape
 from fusion.passes.layout.order import Order, Shape
-from fusion.passes.layout.placed import Placed, move, reshaped, row_major
+from fusion.passes.layout.placed import Placed, move, row_major
 from fusion.passes.rebuild import with_attrs
 from fusion.shapes import static_shape
 

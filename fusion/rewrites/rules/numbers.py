@@ -8,8 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.passes.rebuild import constant
 from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.rule import Example, Rule
 from fusion.rewrites.rules.scales import checked, full, operand_and_constant

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.relax import op
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.passes.rebuild import constant
 from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.patterns import Parts, total
 from fusion.rewrites.rule import Example, Rule

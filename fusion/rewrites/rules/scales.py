@@ -10,8 +10,8 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.relax import op
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.passes.rebuild import constant
 from fusion.rewrites.graph import CONSTANT, Emit, Value
 from fusion.rewrites.rule import Example, Rule
 from fusion.rewrites.rules.channels import INPUT, OUTPUT, along, channels, has_constant_weights, through_view

@@ -13,7 +13,7 @@ from torch.nn import functional
 from tvm import relax
 from tvm.relax import op
 
-from fusion.passes.rebuild import constant
+from fusion.constants import constant
 
 Build = Callable[..., relax.Expr]
 Torch = Callable[..., torch.Tensor]

@@ -15,8 +15,8 @@ from tvm import relax
 from tvm.relax import op
 
 from backends import registry
+from fusion.constants import constant
 from fusion.errors import NotInstalledError
-from fusion.passes.rebuild import constant
 
 
 @pytest.fixture(scope="module")

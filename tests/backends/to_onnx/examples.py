@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
-from fusion.passes.rebuild import constant
+from fusion.constants import constant
 
 Build = Callable[["Operands"], relax.Expr]
 

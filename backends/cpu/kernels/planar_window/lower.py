@@ -14,13 +14,12 @@ from backends.cpu.kernels.shared.lowering.operands import (
     FLOAT32,
     check_dtypes,
     check_elements,
-    constant_weights,
-    is_constant,
 )
 from backends.cpu.kernels.shared.window import Window, fitted_window, read_under
 from backends.tensorir.emit import Expr
 from backends.tensorir.legalize.common import largest
 from fusion.bindings import data_of
+from fusion.constants import reshaped
 from fusion.declined import Declined
 from fusion.shapes import static_shape
 from partition.access import ANCHOR
@@ -39,10 +38,7 @@ def lower_planar_depthwise(builder: relax.BlockBuilder, call: relax.Call, lanes:
     check_elements(call, data)
     channels, _, *kernel = static_shape(weight)
     window = Window.of(call.attrs, (kernel[0], kernel[1]))
-    if is_constant(weight):
-        taps = relax.const(np.ascontiguousarray(constant_weights(call)[:, 0]))
-    else:
-        taps = builder.emit(relax.op.reshape(weight, (channels, *kernel)))
+    taps = reshaped(builder, weight, (channels, *kernel))
     return builder.call_te(partial(_convolve, window=window), data, taps, primfunc_name_hint="depthwise_conv2d")
 
 
