@@ -21,6 +21,8 @@ _PASSING = (ResourceError, ModelChangedError, ModelFileError)
 Make = Callable[[Shapes | None], Specialization]
 Making = Future[Shapes | None]
 _UNDER_WAY = "being compiled for all sizes"
+_KNOWN = 256
+"""Shapes that are known to be the form's: reading their sizes takes 5 us, as long as a short kernel."""
 _log = logging.getLogger("fusion")
 
 
@@ -41,6 +43,7 @@ class OpenForm:
         """Why the model has none, once that is known."""
         self.when_known: Callable[[], None] = _nothing
         """Called once it is known what it is."""
+        self._known: set[Shapes] = set()
         self._first: Shapes | None = None
         self._making: Making | None = None
         self._lock = Lock(self._forget_other_threads)
@@ -68,8 +71,13 @@ class OpenForm:
     def find(self, shapes: Shapes) -> Specialization | None:
         """Return the form, if it is made and for these shapes."""
         form = self.form
+        if shapes in self._known:
+            return form
         if form is None or form.opened is None or form.opened.sizes(shapes) is None:
             return None
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        self._known.add(shapes)
         return form
 
     def bounds(self) -> list[str]:

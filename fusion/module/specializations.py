@@ -185,8 +185,9 @@ class Specializations:
         return None if form is None else form.program
 
     def _key_of(self, values: Sequence[Any]) -> Shapes:
-        known = [to_value(value, spec) for value, spec in zip(values, self._inputs, strict=True)]
-        return tuple(value.shape if spec.is_tensor else () for value, spec in zip(known, self._inputs, strict=True))
+        # Without what a strict zip takes, as in `KernelProgram.run_in`; who calls has counted the values.
+        known = zip(map(to_value, values, self._inputs), self._inputs)  # noqa: B905
+        return tuple([value.shape if spec.is_tensor else () for value, spec in known])
 
     def _known(self, key: Shapes) -> Specialization | None:
         with self._lock:

@@ -15,8 +15,9 @@ from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
 from backends.tensorir.extents import Extent
 from backends.tensorir.vectors import load_first
 
-_FEW = 4
-"""Places that are spread over a vector, and not turned as a square: 16 sentences of one word took 55 us in squares."""
+_FEW = (4, 8)
+"""Places of a vector up to which each is spread over it, by so many loads, and none are turned as a square: 16 texts
+of one word took 55 us in squares, and of seven texts of five words these were two fifths of 30."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def pack(nest: Nest, operand: Operand, batch: Sequence[Expr], packed: Packed, la
     elif operand.is_contiguous(operand.step):
         packing.turned()
     else:
-        packing.scattered(0, packing.steps)
+        packing.scattered()
 
 
 @dataclass(frozen=True)
@@ -89,32 +90,40 @@ class _Packing:
 
     def turned(self) -> None:
         """Emit vectors of places that lie apart; places behind the last are the last one once more."""
-        self.nest.choose(int64(self.places) <= _FEW, self._blended, self._turned)
-
-    def _blended(self) -> None:
-        """Emit a step of few places at a time, each spread over the lanes from its own on."""
         nest, lanes = self.nest, self.lanes
+        few = [many for many in _FEW if many < lanes]
+        whole = nest.keep("whole", tirx.floordiv(int64(self.places), lanes))
+        rest = nest.keep("rest", int64(self.places) - whole * lanes)
+        self._turned(nest.keep("squares", whole + tirx.Select(rest > max(few, default=0), int64(1), int64(0))))
+        for below, many in zip((0, *few), few, strict=False):
+            with nest.when(tirx.all(rest > below, rest <= many)):
+                self._blended(whole, rest, many)
+
+    def _blended(self, vector: Expr, rest: Expr, many: int) -> None:
+        """Emit a vector of up to `many` places, each spread over the lanes from its own on, a step at a time."""
+        nest, lanes = self.nest, self.lanes
+        places = [nest.keep(f"place{lane}", vector * lanes + tirx.min(lane, rest - 1)) for lane in range(many)]
         with nest.loop("k", self.steps) as k:
             found = None
-            for lane in range(min(_FEW, lanes)):
-                element = splat(self.operand.at(self.batch, tirx.min(lane, int64(self.places) - 1), k), lanes)
+            for lane, place in enumerate(places):
+                element = splat(self.operand.at(self.batch, place, k), lanes)
                 is_own = ramp(0, lanes) >= splat(int64(lane), lanes)
                 found = element if found is None else tirx.Select(is_own, element, found)
-            self._store(int64(0), k, found)
+            self._store(vector, k, found)
 
-    def _turned(self) -> None:
+    def _turned(self, vectors: Expr) -> None:
         """Emit squares that are turned in registers."""
         nest, lanes, steps = self.nest, self.lanes, self.steps
         whole = steps // lanes if isinstance(steps, int) else tirx.floordiv(steps, lanes)
         with nest.loop("block", whole) as block:
-            self._squares(block * lanes)
+            self._squares(block * lanes, vectors)
         if not isinstance(steps, int) or steps % lanes:
-            self.scattered(whole * lanes, steps - whole * lanes)
+            self._scattered(vectors, whole * lanes, steps - whole * lanes)
 
-    def _squares(self, first: Expr) -> None:
+    def _squares(self, first: Expr, vectors: Expr) -> None:
         """Emit the squares of `lanes` steps from `first` on."""
         nest, lanes = self.nest, self.lanes
-        with nest.loop("vector", self.vectors) as vector:
+        with nest.loop("vector", vectors) as vector:
             rows = []
             for j in range(lanes):
                 place = tirx.min(vector * lanes + j, int64(self.places) - 1)
@@ -125,10 +134,14 @@ class _Packing:
             for i, column in enumerate(turn_square(rows, lanes)):
                 self._store(vector, first + i, column)
 
-    def scattered(self, first: Expr, many: Expr) -> None:
+    def scattered(self) -> None:
+        """Emit single elements."""
+        self._scattered(self.vectors, 0, self.steps)
+
+    def _scattered(self, vectors: Expr, first: Expr, many: Expr) -> None:
         """Emit single elements of `many` steps from `first` on."""
         nest, lanes = self.nest, self.lanes
-        with nest.loop("vector", self.vectors) as vector, nest.loop("k", many) as k, nest.loop("lane", lanes) as lane:
+        with nest.loop("vector", vectors) as vector, nest.loop("k", many) as k, nest.loop("lane", lanes) as lane:
             place = tirx.min(vector * lanes + lane, int64(self.places) - 1)
             element = self.operand.at(self.batch, place, first + k)
             nest.store(self.packed.buffer, [self.packed.at(vector, first + k) + lane], element)

@@ -2,14 +2,14 @@
 first, and a softmax in the online form of `softmax`, or none.
 
     for row
-      scores = epilogue(scores)                        whole vectors; the last one ends where the keys do
+      scores = epilogue(scores)                        whole vectors, and one of which some lanes are idle
       scores behind the last key = -inf                up to a whole vector
-      block_top = max over scores
-    new_top = max(top, block_top); scale = exp(top - new_top); top = new_top         vectors of rows
+      new_top = max(top, max over scores)
+      scale = exp(top - new_top); total *= scale       where there were keys before
+      top = new_top
     for row
       scores = exp(scores - top)
-      block_total = sum over scores
-    total = total * scale + block_total                                              vectors of rows
+      total += sum over scores
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
+from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cpu.kernels.attention.softmax import weight_of
 from backends.tensorir.emit import Expr, Nest, int64, ramp, splat
+from backends.tensorir.inlining import uses
 from backends.tensorir.roles import Output
 from backends.tensorir.softmax_rows import LEAST
+from backends.tensorir.stages import substitute
 from backends.tensorir.vectors import fold_lanes
+from fusion.structural import contains, find
 
+_DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _HIDDEN = tirx.const(float("-inf"), "float32")
 
 
@@ -37,14 +42,11 @@ class RowState:
 
     Attributes:
         top, total: Maximum and sum of the keys so far.
-        block_top, block_total: Those of a block of keys.
         scale: What multiplies all that was summed before.
     """
 
     top: Var
     total: Var
-    block_top: Var
-    block_total: Var
     scale: Var
 
     @staticmethod
@@ -94,7 +96,7 @@ class OpenRows:
         """Emit the start of a block of rows."""
         if self.state is None:
             return
-        start = {self.state.top: LEAST, self.state.total: 0.0, self.state.block_top: LEAST, self.state.block_total: 0.0}
+        start = {self.state.top: LEAST, self.state.total: 0.0}
         for buffer, value in start.items():
             for at in range(0, self.rows, self.lanes):
                 self.nest.store(buffer, [ramp(at, self.lanes)], splat(tirx.const(value, "float32"), self.lanes))
@@ -102,29 +104,24 @@ class OpenRows:
     def write(self, coordinates: Callable[[Expr, Expr], Sequence[Expr]], rows: Expr, block: KeyBlock) -> None:
         """Emit a block of `rows` rows; `coordinates` are those of a score, by row and key of the block."""
         with self.nest.loop("row", rows) as row:
-            self._enter(row, block, lambda key: coordinates(row, key))
+            top = self._enter(row, block, lambda key: coordinates(row, key))
+            if self.state is not None:
+                self._rise(row, block, self.state, top)
         if self.state is not None:
-            self._softmax(rows, block, self.state)
+            with self.nest.loop("row", rows) as row:
+                self._grow(row, block, self.state)
 
-    def _softmax(self, rows: Expr, block: KeyBlock, state: RowState) -> None:
-        with self._of_rows() as at:
-            new_top = tirx.max(self._load(state.top, at), self._load(state.block_top, at))
-            self.nest.store(state.block_top, [at], new_top)
-        with self._of_rows() as at:
-            self.nest.store(state.scale, [at], weight_of(self._load(state.top, at) - self._load(state.block_top, at)))
-        with self._of_rows() as at:
-            self.nest.store(state.top, [at], self._load(state.block_top, at))
-        with self.nest.loop("row", rows) as row:
-            self._grow(row, block, state)
-        with self._of_rows() as at:
-            total = self._load(state.total, at) * self._load(state.scale, at) + self._load(state.block_total, at)
-            self.nest.store(state.total, [at], total)
-
-    @contextmanager
-    def _of_rows(self) -> Iterator[Expr]:
-        """Open a vectorised loop over the rows."""
-        with self.nest.loop("rows", self.rows // self.lanes) as part, self._vector() as v:
-            yield part * self.lanes + v
+    def _rise(self, row: Expr, block: KeyBlock, state: RowState, block_top: Expr) -> None:
+        """Emit what becomes of the sums of a row by scores of at most `block_top`."""
+        nest, before = self.nest, self._load(state.top, row)
+        top, scale = nest.allocate("own_top", (1,)), nest.allocate("own_scale", (self.lanes,))
+        nest.store(top, [int64(0)], tirx.max(before, block_top))
+        with nest.when(block.is_later):
+            with self._vector() as v:
+                nest.store(scale, [v], weight_of(before - self._load(top, int64(0))))
+            nest.store(state.scale, [row], self._load(scale, int64(0)))
+            nest.store(state.total, [row], self._load(state.total, row) * self._load(scale, int64(0)))
+        nest.store(state.top, [row], self._load(top, int64(0)))
 
     @contextmanager
     def _vector(self) -> Iterator[Expr]:
@@ -137,51 +134,64 @@ class OpenRows:
     def _score(self, row: Expr, key: Expr) -> Expr:
         return tirx.BufferLoad(self.scores, [row * self.stride + key])
 
-    def _enter(self, row: Expr, block: KeyBlock, at: Callable[[Expr], Sequence[Expr]]) -> None:
-        """Emit the epilogue of a row in place, and its maximum: the last vector, which shares keys with the one before,
-        is read first and stored last."""
+    def _enter(self, row: Expr, block: KeyBlock, at: Callable[[Expr], Sequence[Expr]]) -> Expr:
+        """Emit the epilogue of a row in place, and return its maximum."""
         nest, lanes = self.nest, self.lanes
         whole, rest = tirx.floordiv(block.keys, lanes), tirx.floormod(block.keys, lanes)
         last, least = nest.allocate("last", (lanes,)), nest.allocate("least", (lanes,))
         nest.store(least, [ramp(0, lanes)], splat(tirx.const(LEAST, "float32"), lanes))
-        with nest.when(tirx.all(rest > 0, whole > 0)), self._vector() as v:
-            nest.store(last, [v], self._finished(row, block.keys - lanes + v, at))
-            nest.store(least, [v], _larger(self._load(least, v), self._load(last, v)))
         with nest.loop("vector", whole) as vector, self._vector() as v:
             key = vector * lanes + v
             nest.store(self.scores, [row * self.stride + key], self._finished(row, key, at))
             nest.store(least, [v], _larger(self._load(least, v), self._score(row, key)))
         with nest.when(rest > 0):
-            with nest.when(whole > 0):
+            first = whole * lanes
+            if _may_idle(self.output):
+                with nest.masked(rest), self._vector() as v:
+                    nest.store(last, [v], self._finished(row, first + v, at))
+            else:
                 with self._vector() as v:
-                    nest.store(self.scores, [row * self.stride + (block.keys - lanes) + v], self._load(last, v))
-                hidden = splat(_HIDDEN, lanes)
-                nest.store(self.scores, [ramp(row * self.stride + block.keys, lanes)], hidden)
-            with nest.when(whole.equal(0)), self._vector() as v:
-                only = self._finished(row, tirx.min(v, block.keys - 1), at)
-                nest.store(self.scores, [row * self.stride + v], tirx.Select(v < block.keys, only, _HIDDEN))
-                nest.store(least, [v], _larger(self._load(least, v), self._score(row, v)))
-        if self.state is not None:
-            top = fold_lanes(nest, [tirx.BufferLoad(least, [ramp(0, lanes)])], lanes, "float32", _larger)
-            nest.store(self.state.block_top, [row], top)
+                    nest.store(last, [v], self._finished(row, tirx.min(first + v, block.keys - 1), at))
+            with self._vector() as v:
+                nest.store(last, [v], tirx.Select(v < rest, self._load(last, v), _HIDDEN))
+                nest.store(least, [v], _larger(self._load(least, v), self._load(last, v)))
+            with self._vector() as v:
+                nest.store(self.scores, [row * self.stride + first + v], self._load(last, v))
+        return fold_lanes(nest, [tirx.BufferLoad(least, [ramp(0, lanes)])], lanes, "float32", _larger)
 
     def _finished(self, row: Expr, key: Expr, at: Callable[[Expr], Sequence[Expr]]) -> Expr:
         _, value = self.output.at(at(key), self._score(row, key))
         return value
 
     def _grow(self, row: Expr, block: KeyBlock, state: RowState) -> None:
-        """Emit the exponentials of a row, and their sum."""
+        """Emit the exponentials of a row, and add their sum to its total."""
         nest, lanes = self.nest, self.lanes
-        top = nest.allocate("own_top", (1,))
+        top, total = nest.allocate("own_top", (1,)), nest.allocate("sum", (lanes,))
         nest.store(top, [int64(0)], self._load(state.top, row))
-        total = nest.allocate("sum", (lanes,))
         nest.store(total, [ramp(0, lanes)], splat(tirx.const(0, "float32"), lanes))
         with nest.loop("vector", block.vectors) as vector, self._vector() as v:
             place = row * self.stride + (vector * lanes + v)
             nest.store(self.scores, [place], weight_of(self._load(self.scores, place) - self._load(top, int64(0))))
             nest.store(total, [v], self._load(total, v) + self._load(self.scores, place))
         whole = fold_lanes(nest, [tirx.BufferLoad(total, [ramp(0, lanes)])], lanes, "float32", tirx.Add)
-        nest.store(state.block_total, [row], whole)
+        nest.store(state.total, [row], self._load(state.total, row) + whole)
+
+
+def _may_idle(output: Output) -> bool:
+    """Return whether keys past the last may be computed of anything: all that is loaded for a vector of them lies some
+    elements apart, and no integers are divided by what is loaded or depends on the key."""
+    key, analyzer = output.coordinates[-1], Analyzer()
+    for load in find(output.value, TensorLoad):
+        for index in load.indices:
+            step = analyzer.simplify(substitute(index, {key: key + tirx.const(1, "int64")}) - index)
+            if uses(step, key) or contains(index, (TensorLoad, lambda load: True)):
+                return False
+
+    def is_of_key(division: Expr) -> bool:
+        by = division.b
+        return "int" in str(by.ty.dtype) and (uses(by, key) or contains(by, (TensorLoad, lambda load: True)))
+
+    return not contains(output.value, (_DIVISIONS, is_of_key))
 
 
 def _larger(first: Expr, second: Expr) -> Expr:
