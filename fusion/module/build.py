@@ -23,6 +23,7 @@ from fusion.module.linker import load_linked
 from fusion.module.plan import RunPlan
 from fusion.module.preallocate import preallocate
 from fusion.module.settings import settings_of, system_of
+from fusion.module.storages import share_by_order
 from fusion.module.write_objects import why_not_linked, writing_code
 from fusion.stages import stage
 
@@ -77,6 +78,14 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context, *, sizes: Sequence[Size
 def plan_calls(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan]:
     """Return `mod`, as it was lowered, with planned activations as parameters of `main`, and what to pass for them."""
     return preallocate(_planned(mod, _NO_SIZES), n_inputs, _NO_SIZES)
+
+
+def plan_branches(mod: tvm.IRModule, n_inputs: int) -> tuple[tvm.IRModule, RunPlan]:
+    """Return the same as `plan_calls`, for a run that computes branches at the same time."""
+    planned = _planned(mod, _NO_SIZES)
+    _, apart = preallocate(planned, n_inputs, _NO_SIZES, apart=True)
+    result, in_turn = preallocate(planned, n_inputs, _NO_SIZES)
+    return result, share_by_order(apart, in_turn)
 
 
 def _planned(mod: tvm.IRModule, sizes: Sizes) -> tvm.IRModule:

@@ -35,6 +35,7 @@ class _Scan:
         lasting: The storages of conditions. They are not shared, so that after a run they still say what was decided.
         outputs: The tensors that `main` returns in memory of their own.
         sizes: Of the symbols in shapes.
+        apart: Whether each tensor has a storage of its own.
     """
 
     bindings: Bindings
@@ -42,6 +43,7 @@ class _Scan:
     outputs: frozenset[relax.Var]
     arguments: dict[relax.Var, Argument]
     sizes: Sizes
+    apart: bool
     storages: list[int] = field(default_factory=list)
     storage_of: dict[relax.Var, int] = field(default_factory=dict)
     buffers: list[TensorPlan] = field(default_factory=list)
@@ -53,17 +55,20 @@ class _Scan:
     fresh: int = 0
 
 
-def preallocate(mod: tvm.IRModule, n_inputs: int, sizes: Sizes) -> tuple[tvm.IRModule, RunPlan]:
+def preallocate(
+    mod: tvm.IRModule, n_inputs: int, sizes: Sizes, *, apart: bool = False
+) -> tuple[tvm.IRModule, RunPlan]:
     """Return `mod` with planned activations as parameters of `main`, and what to pass for them at `sizes`.
 
-    Expects the form after `StaticPlanBlockMemory`; the first `n_inputs` parameters are inputs, the others weights.
+    Expects the form after `StaticPlanBlockMemory`; the first `n_inputs` parameters are inputs, the others weights. With
+    `apart` tensors share no storage, whatever was planned.
     """
     main = mod["main"]
     bindings, live = Bindings.of(main, branches=True), find_live_ranges(main)
     roots = [root_of(bindings, result) for result in bindings.results()]
     # A condition is small, and `profile` reads it in its storage: as an output it is copied.
     outputs = frozenset(root for root in roots if isinstance(root, relax.Var)) - live.conditions
-    scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs, sizes), sizes)
+    scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs, sizes), sizes, apart)
     blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
     plan = RunPlan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, roots, scan))
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)
@@ -157,7 +162,11 @@ def _absorb_tensor(var: relax.Var, call: relax.Call, scan: _Scan) -> bool:
     # StaticPlanBlockMemory puts every tensor at offset 0 of its storage.
     if storage not in scan.storage_of or shape is None or int(offset.value) != 0 or not fills_bytes(dtype):
         return False
-    _add_buffer(var, TensorPlan(scan.storage_of[storage], shape, dtype), scan)
+    place = scan.storage_of[storage]
+    if scan.apart:
+        place = len(scan.storages)
+        scan.storages.append(tensor_bytes(shape, dtype))
+    _add_buffer(var, TensorPlan(place, shape, dtype), scan)
     return True
 
 

@@ -16,7 +16,7 @@ from fusion.context import Context
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
-from fusion.module.build import plan_calls
+from fusion.module.build import plan_branches
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.offload_program import offload
 from fusion.module.plan import RunPlan
@@ -67,7 +67,7 @@ def device_code(lowered: Lowered, n_inputs: int, ctx: Context) -> Code:
     """
     _require_templates(lowered.kernels, ctx.compiler.device)
     with ctx.target:
-        mod, plan = plan_calls(lowered.mod, n_inputs)
+        mod, plan = plan_branches(lowered.mod, n_inputs)
     _require_kernels_alone(mod, plan, ctx.compiler.device)
     called = {call.kernel for call in plan.calls}
     functions = {

@@ -25,6 +25,7 @@ from backends.cuda.codegen.generate import CudaKernel, generate_kernel
 from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import Assembled, assemble
 from backends.cuda.codegen.without_spills import Taken, without_spills
+from backends.cuda.codegen.writes import written_by
 from backends.cuda.libraries.call import DeviceLibraryCall, read_call
 from backends.cuda.libraries.mark import call_of
 from backends.cuda.runtime.cubin import read_resources
@@ -48,11 +49,13 @@ class Launch:
         kernel: Its text, and how it is started.
         arguments: Of each of its pointers, which parameter of the PrimFunc it is, from 0 on, or behind these which
             workspace.
+        writes: Those of these that it may write; the others are only read.
     """
 
     name: str
     kernel: CudaKernel
     arguments: tuple[int, ...]
+    writes: tuple[int, ...]
     traffic: LaunchTraffic
 
 
@@ -84,7 +87,9 @@ def generate_kernels(name: str, func: tirx.PrimFunc, arch: str) -> DeviceKernels
         kernel = generate_kernel(each, name, arch)
         names = [str(param.name) for param in each.params]
         arguments = tuple(map(names.index, kernel.parameters))
-        launches.append(Launch(f"{name}.{number}", kernel, arguments, count_traffic(each)))
+        written = written_by(each)
+        writes = tuple(at for at in arguments if each.params[at] in written)
+        launches.append(Launch(f"{name}.{number}", kernel, arguments, writes, count_traffic(each)))
     return DeviceKernels(len(func.params), tuple(map(_bytes_of, found.workspaces)), tuple(launches))
 
 
@@ -148,9 +153,12 @@ def _launches(described: Mapping[str, _Fields]) -> Iterator[_Fields]:
 
 def _kernels_of(each: _Fields) -> DeviceKernels:
     launches = tuple(
-        Launch(one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"]), LaunchTraffic(**one["traffic"]))
+        Launch(
+            one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"]), tuple(one["writes"]),
+            LaunchTraffic(**one["traffic"]),
+        )
         for one in each["launches"]
-    )
+    )  # fmt: skip
     call = None if each["call"] is None else read_call(each["call"])
     return DeviceKernels(each["parameters"], tuple(each["workspaces"]), launches, call)
 

@@ -19,6 +19,7 @@ class LibraryWork(Protocol):
         library: Its name, in the registry and in code files.
         multiplied: The operands that tensor cores multiply; "" where there are none.
         tensors: How many it reads and writes.
+        result: Which of them it writes.
     """
 
     @property
@@ -29,6 +30,9 @@ class LibraryWork(Protocol):
 
     @property
     def tensors(self) -> int: ...
+
+    @property
+    def result(self) -> int: ...
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], LibraryWork]] = {CUBLASLT: read_product, CUDNN: read_convolution}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 DTYPES = ("float32", "float16", "bfloat16")
+MOST_WORKSPACE_BYTES = 32 << 20
+"""What an algorithm may work in: as much as NVIDIA recommends for an H100 (cuBLAS documentation, "cublasSetWorkspace").
+What it does work in is told when the module is loaded, and is a part of the module's memory."""
 
 
 class LibrarySums:
@@ -21,6 +24,11 @@ class LibrarySums:
     def tensors(self) -> int:
         """See `LibraryWork`."""
         return 3 + self.has_bias + self.has_residual
+
+    @property
+    def result(self) -> int:
+        """See `LibraryWork`: it is behind the operands."""
+        return 2
 
     @property
     def multiplied(self) -> str:

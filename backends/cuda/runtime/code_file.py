@@ -25,6 +25,7 @@ class CodeLaunch:
         blocks, threads: Of the grid and of a block, which have one dimension.
         shared_bytes: Of the shared memory that the launch asks for.
         arguments: Of each of its pointers, which parameter of the PrimFunc it is, or behind these which workspace.
+        writes: Those of these that it may write: in files from before that was told, all.
         traffic: What was counted of it; None in files from before that was.
     """
 
@@ -34,6 +35,7 @@ class CodeLaunch:
     threads: int
     shared_bytes: int
     arguments: tuple[int, ...]
+    writes: tuple[int, ...]
     traffic: LaunchTraffic | None
 
 
@@ -116,7 +118,8 @@ def _function(fields: Mapping[str, Any]) -> CodeFunction:
     if made.call is not None and any(not 0 <= argument < known for argument in made.call.arguments):
         raise ValueError(f"the call {made.call.work} has other tensors than the file says")
     for launch in made.launches:
-        if any(not 0 <= argument < known for argument in launch.arguments) or launch.blocks < 1 or launch.threads < 1:
+        is_known = all(0 <= argument < known for argument in launch.arguments)
+        if not is_known or not set(launch.writes) <= set(launch.arguments) or launch.blocks < 1 or launch.threads < 1:
             raise ValueError(f"the kernel {launch.name!r} cannot be started as the file says")
     return made
 
@@ -130,6 +133,7 @@ def _launch(fields: Mapping[str, Any]) -> CodeLaunch:
         threads=int(kernel["threads"]),
         shared_bytes=int(kernel["shared_bytes"]),
         arguments=tuple(map(int, fields["arguments"])),
+        writes=tuple(map(int, fields.get("writes", fields["arguments"]))),
         traffic=_traffic(fields["traffic"]) if "traffic" in fields else None,
     )
 

@@ -17,7 +17,7 @@ from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import FoundDevice, OpenDevice, open_device
 from backends.cuda.runtime.dlpack import CUDA, CUDA_MANAGED, ForeignTensor
 from backends.cuda.runtime.driver import LEGACY_STREAM
-from backends.cuda.runtime.kernels import WORKSPACE, DeviceGraph, LoadedKernels, addresses_of, aligned
+from backends.cuda.runtime.kernels import DeviceGraph, LoadedKernels, aligned
 from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, DeviceStream, PinnedMemory
 from backends.device_run import DevicePlace, DeviceRun
 from fusion.errors import FusionError, InputError, OptionError
@@ -48,7 +48,7 @@ class CudaExecutable:
         self._device, self._run = open_device(found), run
         self._kernels = LoadedKernels(self._device, CodeFile(code), run, ALIGNMENT)
         self._shapes = [(spec.extents, spec.dtype) for spec in run.inputs]
-        layout = _Layout(run, self._shapes, weights, self._kernels.workspace_bytes)
+        layout = _Layout(run, self._shapes, weights, self._kernels)
         self._memory = DeviceMemory(self._device, layout.size, "the weights and activations of a module")
         for number, weight in enumerate(weights):
             self._memory.write(self._device, layout.offsets[DevicePlace("weight", number)], byte_view(weight))
@@ -191,7 +191,7 @@ class CudaExecutable:
             for number, value in enumerate(values):
                 self._place(number, value, at, stream)
             self._place_results(memories, at)
-            self._kernels.launch(addresses_of(self._kernels.places, at), stream)
+            self._kernels.launch(self._kernels.addresses(at), stream)
             self._copy_results(memories, at, stream)
             ready.record_by_each_launch(stream)
             self._done.record_by_each_launch(stream)
@@ -245,7 +245,7 @@ class CudaExecutable:
     def _start(self, at: Mapping[DevicePlace, int], stream: int) -> None:
         """Start the kernels: one by one where their addresses are new, for the driver may still have to load them; as a
         graph, which is made once, where they were met before."""
-        addresses = addresses_of(self._kernels.places, at)
+        addresses = self._kernels.addresses(at)
         key = tuple(addresses)
         if key not in self._graphs:
             self._graphs[key] = None
@@ -337,19 +337,24 @@ class _Layout:
     """
 
     def __init__(
-        self, run: DeviceRun, inputs: Sequence[tuple[tuple[int, ...], str]], weights: Sequence[Any], workspace: int
+        self,
+        run: DeviceRun,
+        inputs: Sequence[tuple[tuple[int, ...], str]],
+        weights: Sequence[Any],
+        kernels: LoadedKernels,
     ) -> None:
         sizes = {
             **{DevicePlace("weight", number): byte_view(weight).nbytes for number, weight in enumerate(weights)},
             **{DevicePlace("storage", number): size for number, size in enumerate(run.storages)},
             **{DevicePlace("result", number): size for number, size in enumerate(run.results)},
             **{DevicePlace("input", number): tensor_bytes(*known) for number, known in enumerate(inputs)},
-            DevicePlace(WORKSPACE, 0): workspace,
         }
         self.offsets, self.size = dict[DevicePlace, int](), 0
         for place, size in sizes.items():
             self.offsets[place] = self.size
             self.size += aligned(size, ALIGNMENT)
+        self.offsets |= {place: self.size + held.start for place, held in kernels.workspaces.items()}
+        self.size += kernels.workspace_bytes
 
 
 def _handle_of(stream: Any) -> int:

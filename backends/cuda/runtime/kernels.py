@@ -1,4 +1,5 @@
-"""The kernels of a model on a device, and a run of them: one launch after another, or all at once as a graph."""
+"""The kernels of a model on a device, and a run of them: one launch after another, or as a graph, in which each waits
+for those alone whose memory it touches."""
 
 from __future__ import annotations
 
@@ -17,20 +18,28 @@ from backends.cuda.runtime.driver import CAPTURE_RELAXED, MAX_DYNAMIC_SHARED_BYT
 from backends.cuda.runtime.resources import CodeModule, DeviceStream, own
 from backends.device_run import DevicePlace, DeviceRun, KernelStart
 from fusion.errors import TargetError
+from fusion.order import Order, Touched, order_of, place_apart
 
 WORKSPACE = "workspace"
-"""The kind of the places of what kernels of one PrimFunc hand each other."""
+"""The kind of the places of what kernels of one PrimFunc hand each other, and of what libraries work in."""
 
 
 @dataclass(frozen=True)
 class LoadedLaunch:
-    """A kernel on the device, with the positions of its pointers in the table of a run's addresses."""
+    """A kernel on the device, with the positions of its pointers, and of what it writes, in the table of a run's
+    addresses."""
 
     function: int
     blocks: int
     threads: int
     shared_bytes: int
     pointers: tuple[int, ...]
+    writes: tuple[int, ...]
+
+    @property
+    def touched(self) -> Touched:
+        """The memory that it touches, as positions in that table."""
+        return Touched(frozenset(self.pointers), frozenset(self.writes))
 
     def start(self, device: OpenDevice, table: _Table, stream: int) -> None:
         """Start it on a stream; the context is current."""
@@ -39,8 +48,8 @@ class LoadedLaunch:
             table.pointers(self.pointers), None,
         )  # fmt: skip
 
-    def add_node(self, device: OpenDevice, table: _Table, graph: int, before: int) -> int:
-        """Return its node in a graph, behind the node `before`; 0 for none."""
+    def add_node(self, device: OpenDevice, table: _Table, graph: int, before: Sequence[int]) -> int:
+        """Return its node in a graph, behind the nodes `before`."""
         node, pointers = c_void_p(), table.pointers(self.pointers)
         made = KernelNode(
             self.function, self.blocks, 1, 1, self.threads, 1, 1, self.shared_bytes, ctypes.addressof(pointers)
@@ -51,18 +60,24 @@ class LoadedLaunch:
 
 @dataclass(frozen=True)
 class LoadedCall:
-    """Work of a library, with the positions of its tensors, and of what it works in, in that table."""
+    """Work of a library, with the positions of its tensors, of what it works in, and of its result, in that table."""
 
     work: LoadedWork
     tensors: tuple[int, ...]
     workspace: int
+    result: int
+
+    @property
+    def touched(self) -> Touched:
+        """The memory that it touches, as positions in that table."""
+        return Touched(frozenset(self.tensors), frozenset({self.result, self.workspace}))
 
     def start(self, device: OpenDevice, table: _Table, stream: int) -> None:
         """Start it on a stream; the context is current."""
         self.work.run([table.values[each] for each in self.tensors], table.values[self.workspace], stream)
 
-    def add_node(self, device: OpenDevice, table: _Table, graph: int, before: int) -> int:
-        """Return its node in a graph, behind the node `before`: what it does on a stream, captured alone."""
+    def add_node(self, device: OpenDevice, table: _Table, graph: int, before: Sequence[int]) -> int:
+        """Return its node in a graph, behind the nodes `before`: what it does on a stream, captured alone."""
         node, captured, stream = c_void_p(), c_void_p(), DeviceStream(device)
         device.call("cuStreamBeginCapture_v2", stream.handle, CAPTURE_RELAXED)
         try:
@@ -76,17 +91,19 @@ class LoadedCall:
         return node.value or 0
 
 
-def _behind(node: int) -> tuple[Any, int]:
-    """Return what functions of graphs take for the nodes that one waits for: this one, if it is any."""
-    return (ctypes.pointer(c_void_p(node)), 1) if node else (None, 0)
+def _behind(nodes: Sequence[int]) -> tuple[Any, int]:
+    """Return what functions of graphs take for the nodes that one waits for."""
+    return (c_void_p * len(nodes))(*nodes) if nodes else None, len(nodes)
 
 
 class LoadedKernels:
     """The launches of a run.
 
     Attributes:
-        workspace_bytes: Of the memory that the kernels of one PrimFunc hand each other; all PrimFuncs share it.
-        places: Of the table of addresses: each place that a kernel reads or writes, and its offset there.
+        launches: In the order of the plan.
+        order: Which of them wait for which.
+        workspaces: What the launches of one PrimFunc hand each other, and what libraries work in: which bytes of memory
+            that those share which never run at a time.
     """
 
     def __init__(self, device: OpenDevice, file: CodeFile, run: DeviceRun, alignment: int) -> None:
@@ -100,39 +117,56 @@ class LoadedKernels:
         self._modules: list[CodeModule] = []
         self._handles: dict[str, int] = {}
         self._works: dict[str, LoadedWork] = {}
-        self._table: dict[tuple[DevicePlace, int], int] = {}
-        self.workspace_bytes = 0
-        launches = list[LoadedLaunch | LoadedCall]()
+        self._table: dict[DevicePlace, int] = {}
+        self.launches = list[LoadedLaunch | LoadedCall]()
+        works = dict[DevicePlace, tuple[Sequence[int], int]]()
         for start in run.starts:
-            launches += self._start(file, start, alignment)
-        self._launches = tuple(launches)
+            first, number = len(self.launches), len(works)
+            launches, sizes = self._start(file, start, number)
+            self.launches += launches
+            used = range(first, len(self.launches))
+            works |= {_workspace(number + at): (used, aligned(size, alignment)) for at, size in enumerate(sizes)}
+        self.order: Order = order_of([each.touched for each in self.launches])
+        self.workspaces = dict(zip(works, place_apart(list(works.values()), self.order), strict=True))
 
     @property
-    def places(self) -> tuple[tuple[DevicePlace, int], ...]:
-        """See the class."""
+    def places(self) -> tuple[DevicePlace, ...]:
+        """What launches touch, in the order of the table of addresses."""
         return tuple(self._table)
 
-    def _start(self, file: CodeFile, start: KernelStart, alignment: int) -> list[LoadedLaunch | LoadedCall]:
+    @property
+    def workspace_bytes(self) -> int:
+        """Of all workspaces together."""
+        return max((held.stop for held in self.workspaces.values()), default=0)
+
+    def addresses(self, at: Mapping[DevicePlace, int]) -> list[int]:
+        """Return the table of the addresses of a run, where each place is in `at`."""
+        return [at[place] for place in self._table]
+
+    def _start(
+        self, file: CodeFile, start: KernelStart, number: int
+    ) -> tuple[list[LoadedLaunch | LoadedCall], tuple[int, ...]]:
+        """Return what a PrimFunc starts, and the bytes of each workspace it has, the first of which is this one."""
         function = file.functions.get(start.kernel)
         if function is None or function.parameters != len(start.tensors):
             raise ValueError(f"there is no kernel {start.kernel!r} of {len(start.tensors)} tensors in its code")
-        places, offset = [(place, 0) for place in start.tensors], 0
         work = None if function.call is None else self._work(start.kernel, function.call)
-        for size in function.workspaces if work is None else (work.workspace_bytes,):
-            places.append((DevicePlace(WORKSPACE, 0), offset))
-            offset += aligned(size, alignment)
-        self.workspace_bytes = max(self.workspace_bytes, offset)
+        sizes = function.workspaces if work is None else (work.workspace_bytes,)
+        places = [*start.tensors, *(_workspace(number + at) for at in range(len(sizes)))]
         positions = [self._table.setdefault(place, len(self._table)) for place in places]
         if work is not None and function.call is not None:
-            *tensors, workspace = positions
-            return [LoadedCall(work, tuple(tensors[each] for each in function.call.arguments), workspace)]
-        return [
+            *given, workspace = positions
+            tensors = tuple(given[each] for each in function.call.arguments)
+            return [LoadedCall(work, tensors, workspace, tensors[function.call.work.result])], sizes
+        launches: list[LoadedLaunch | LoadedCall] = [
             LoadedLaunch(
                 self._function(file, each), each.blocks, each.threads, each.shared_bytes,
                 tuple(positions[argument] for argument in each.arguments),
+                tuple(positions[argument] for argument in each.writes),
             )
             for each in function.launches
         ]  # fmt: skip
+        return launches, sizes
 
     def _work(self, kernel: str, call: DeviceLibraryCall) -> LoadedWork:
         if kernel not in self._works:
@@ -160,14 +194,14 @@ class LoadedKernels:
         return function
 
     def launch(self, addresses: Sequence[int], stream: int) -> None:
-        """Start all kernels on `stream`, one by one; `addresses` are those of `places`."""
+        """Start all kernels on `stream`, one by one."""
         table = _Table(addresses)
-        for each in self._launches:
+        for each in self.launches:
             each.start(self._device, table, stream)
 
     def graph(self, addresses: Sequence[int]) -> DeviceGraph:
         """Return all kernels as a graph for these addresses."""
-        return DeviceGraph(self._device, self._launches, addresses)
+        return DeviceGraph(self._device, self.launches, self.order, addresses)
 
 
 class _Table:
@@ -189,21 +223,25 @@ class _Table:
 class DeviceGraph:
     """The kernels of a run with their addresses, which one call starts.
 
-    It is made of nodes, each behind the one before it, and not captured from a stream: whatever else this thread does
-    meanwhile, such as freeing memory that nobody holds any more, would end a capture. Calls of a library are captured,
-    each alone, in the mode that allows that.
+    It is made of nodes, each behind those that it waits for, and not captured from a stream: whatever else this thread
+    does meanwhile, such as freeing memory that nobody holds any more, would end a capture. Calls of a library are
+    captured, each alone, in the mode that allows that.
     """
 
     def __init__(
-        self, device: OpenDevice, launches: Sequence[LoadedLaunch | LoadedCall], addresses: Sequence[int]
+        self,
+        device: OpenDevice,
+        launches: Sequence[LoadedLaunch | LoadedCall],
+        order: Order,
+        addresses: Sequence[int],
     ) -> None:
         """The context is current."""
         self._device, table = device, _Table(addresses)
         graph = device.make("cuGraphCreate", 0)
         try:
-            node = 0
-            for each in launches:
-                node = each.add_node(device, table, graph, node)
+            nodes = list[int]()
+            for each, waits in zip(launches, order.waits, strict=True):
+                nodes.append(each.add_node(device, table, graph, [nodes[one] for one in waits]))
             self._handle = device.make("cuGraphInstantiateWithFlags", graph, 0)
         finally:
             device.status("cuGraphDestroy", graph)
@@ -219,6 +257,5 @@ def aligned(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-def addresses_of(places: Sequence[tuple[DevicePlace, int]], at: Mapping[DevicePlace, int]) -> list[int]:
-    """Return the addresses of `places`, where each begins being in `at`."""
-    return [at[place] + offset for place, offset in places]
+def _workspace(number: int) -> DevicePlace:
+    return DevicePlace(WORKSPACE, number)

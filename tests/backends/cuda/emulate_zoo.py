@@ -27,6 +27,7 @@ from bench.reference.evaluate import evaluate
 from tests.backends.cuda.planned import run_planned
 
 _SMALLEST = ("bert_tiny", "silero_vad", "ppocr_cls")
+_SEED = 2250
 _LIMITS = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 1e-1}
 """By how much results may differ, of what the gate compares with 1e-3 in float32."""
 
@@ -43,12 +44,11 @@ def main() -> int:
 
 def _run(name: str, precision: str) -> bool:
     model, started = zoo.make(name), time.monotonic()
-    inputs = model.inputs(2250)
-    constants = {name: array for name, array in inputs.items() if array.shape == () and array.dtype.kind == "i"}
+    inputs, constants = model.inputs(_SEED), branching(model)
     shapes = {name: shape for name, shape in model.shapes.items() if name not in constants}
     assembled = mock.patch.object(device_code, "assemble", return_value=Assembled(b"", b""))
     with tempfile.TemporaryDirectory() as folder, assembled:
-        path = _with_constants(model.path, constants, Path(folder)) if constants else model.path
+        path = with_constants(model.path, constants, Path(folder)) if constants else model.path
         module = fusion.compile(path, "cuda -arch=sm_80", shapes=shapes, precision=precision)
     made = run_planned(module, *(np.ascontiguousarray(inputs[spec.name]) for spec in module.inputs))
     wanted = evaluate(model.path, inputs)
@@ -57,7 +57,13 @@ def _run(name: str, precision: str) -> bool:
     return error <= _LIMITS[precision]
 
 
-def _with_constants(path: Path, values: Mapping[str, np.ndarray], folder: Path) -> Path:
+def branching(model: zoo.ZooModel) -> dict[str, np.ndarray]:
+    """Return the inputs of one integer, by which models branch."""
+    inputs = model.inputs(_SEED)
+    return {name: array for name, array in inputs.items() if array.shape == () and array.dtype.kind == "i"}
+
+
+def with_constants(path: Path, values: Mapping[str, np.ndarray], folder: Path) -> Path:
     """Return a copy of a model of which these inputs are constants."""
     model = onnx.load(path)
     kept = [each for each in model.graph.input if each.name not in values]

@@ -54,9 +54,10 @@ def run_kernels(kernels: DeviceKernels, arguments: list[np.ndarray], orders: tup
     for launch in kernels.launches:
         held = [values[position] for position in launch.arguments]
         done = emulate(launch.kernel, dict(zip(launch.kernel.parameters, held, strict=True)), orders)
-        for array, name in zip(held, launch.kernel.parameters, strict=True):
+        for array, name, position in zip(held, launch.kernel.parameters, launch.arguments, strict=True):
             result = done.arrays[name]
             if array.tobytes() != result.tobytes():
+                assert position in launch.writes, f"{launch.name} writes {name}, and its launch does not say so"
                 array[...] = result
         counts.append(done.counts)
     return counts

@@ -1,10 +1,10 @@
 """`python -m tests.backends.cuda.prove [MODEL ...]`: all that is proved of CUDA kernels without a device, step by step.
 
 The steps are commands, one after another: what NVRTC and ptxas make of each model for each architecture (`resources`),
-the tests of kernels on the emulator, of sectors, banks and published pairs (pytest), and whole models on the emulator
-(`emulate_zoo`). What each says is kept in a folder, so that a run that was ended goes on where it was: a step that
-passed is not run again until sources change, and a kernel is compiled again when its text has. Ends with 1 where a step
-fails, or has not passed in its time.
+which kernels of a model wait for which (`order_zoo`), the tests of kernels on the emulator, of sectors, banks and
+published pairs (pytest), and whole models on the emulator (`emulate_zoo`). What each says is kept in a folder, so that
+a run that was ended goes on where it was: a step that passed is not run again until sources change, and a kernel is
+compiled again when its text has. Ends with 1 where a step fails, or has not passed in its time.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def _steps(models: list[str], precisions: Sequence[str], kernels: Path) -> Itera
         for model in models:
             words = ("tests.backends.cuda.resources", model, "--precision", precision, "--folder", str(kernels))
             yield Step(f"{model} {precision}", words)
+    yield Step("orders", ("tests.backends.cuda.order_zoo", *models))
     yield Step("kernels", ("pytest", "-q", "-p", "no:cacheprovider", "tests/backends/cuda"))
     yield Step("emulated models", ("tests.backends.cuda.emulate_zoo",))
 

@@ -31,11 +31,10 @@ from backends.cuda.libraries.cublaslt.api import (
     opened,
 )
 from backends.cuda.libraries.cublaslt.product import LibraryProduct, OperandLayout
+from backends.cuda.libraries.sums import MOST_WORKSPACE_BYTES
 from backends.cuda.runtime.device import OpenDevice
 from fusion.errors import TargetError
 
-_WORKSPACE_BYTES = 32 << 20
-"""What an algorithm may need: as much as NVIDIA recommends for an H100 (cuBLAS documentation, "cublasSetWorkspace")."""
 _ALIGNMENT = 16
 """Bytes at a multiple of which callers' tensors begin at least: the library takes 256 for granted unless told."""
 _EPILOGUES = {
@@ -112,7 +111,7 @@ class LoadedProduct:
         preference = library.make("cublasLtMatmulPreferenceCreate")
         try:
             aligned = ((each, c_uint32(_ALIGNMENT)) for each in ALIGNMENTS)
-            for attribute, value in ((MOST_WORKSPACE, c_uint64(_WORKSPACE_BYTES)), *aligned):
+            for attribute, value in ((MOST_WORKSPACE, c_uint64(MOST_WORKSPACE_BYTES)), *aligned):
                 library.set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value)
             library.call(
                 "cublasLtMatmulAlgoGetHeuristic", library.handle, self._operation, self._right, self._left,

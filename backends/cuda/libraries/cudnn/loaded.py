@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from backends.cuda.libraries.cudnn.api import FALLBACK, NOTES, RANKED, CuDnn, Descriptors, opened
 from backends.cuda.libraries.cudnn.convolution import LibraryConvolution
 from backends.cuda.libraries.cudnn.graph import ids_of, write_graph
+from backends.cuda.libraries.sums import MOST_WORKSPACE_BYTES
 from backends.cuda.runtime.device import OpenDevice
 from fusion.errors import TargetError
 
-_WORKSPACE_BYTES = 32 << 20
-"""What an engine may need: as much as `cublaslt` lets one have."""
 _MOST_ENGINES = 64
 """That are looked at; 9.28.1 proposes at most 40."""
 _MOST_NOTES = 16
@@ -97,6 +96,6 @@ def choose_plan(
             if plan is None:
                 continue
             (size,) = descriptors.get(plan, "EXECUTION_PLAN_WORKSPACE_SIZE", 1)
-            if size <= _WORKSPACE_BYTES:
+            if size <= MOST_WORKSPACE_BYTES:
                 return plan, int(size)
     return None
