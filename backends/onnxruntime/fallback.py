@@ -132,7 +132,8 @@ def _limit_memory() -> bool:
 
 
 def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> ort.InferenceSession:
-    """Return a session whose threads sleep when idle: spinning, they would halve the speed of TVM's own threads.
+    """Return a session whose threads spin within a run, between its parallel parts, and sleep when it ends: spinning
+    on, they would halve the speed of our own threads.
 
     Without `optimize` nothing is computed while it opens.
 
@@ -143,8 +144,7 @@ def open_session(onnx_bytes: bytes, threads: int, *, optimize: bool = True) -> o
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     # A Loop may keep tensors without end. ONNX Runtime's arena aborts where memory ends in its own lists of them; the
     # system's allocator fails with an exception.
     options.enable_cpu_mem_arena = _LOOP not in onnx_bytes

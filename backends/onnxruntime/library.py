@@ -44,7 +44,7 @@ class OnnxRuntimeRegions:
         return prepare(export_region(function))
 
     def open(self, data: bytes, threads: int) -> Open:
-        """See `GraphLibrary`; its sessions' threads do not spin, as those of fallbacks."""
+        """See `GraphLibrary`; its sessions' threads spin within a run only, as those of fallbacks."""
         from backends.onnxruntime.fallback import register, run
 
         subgraph = register(f"region {hashlib.sha256(data).hexdigest()} {threads}", data, threads)
