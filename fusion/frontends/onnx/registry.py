@@ -17,6 +17,7 @@ _FAMILIES = (
     "cast",
     "convolution",
     "elementwise",
+    "fourier",
     "gather",
     "indexing",
     "linear",
