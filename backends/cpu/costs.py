@@ -83,6 +83,34 @@ SHARED_ROWS_CYCLES: Annotated[
 """What a step of k waits for lines of a tile's rows where these are more, by more than one, than the sets of L1 hold
 that they share: times the square of how many more."""
 
+TERMS_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/step of k, 32 rows and a vector",
+        "twelve TDPBF16PS: 19 cycles each on an idle core, 36 where its other thread runs and L1 has the operands, 54 "
+        "where L2 has them; of 2048x768x768 the whole kernel takes 0.71 to 0.84 of multiply-adds, by turns, on a host "
+        "in between",
+        "two vCPUs of Emerald Rapids",
+    ),
+] = 340.0
+"""What the six products of terms take, in tiles, for which multiply-adds take 512 cycles."""
+
+SPLIT_ROW_CYCLES: Annotated[
+    float, Cost("cycles/vector", "2048x768x768 with and without, two blocks of vectors", "two vCPUs of Emerald Rapids")
+] = 8.0
+"""What the split of a vector of rows into terms takes, which each block of vectors makes anew."""
+
+SPLIT_WEIGHT_CYCLES: Annotated[
+    float,
+    Cost("cycles/vector", "512x768x768 with and without: 12 ns on the way from L3", "two vCPUs of Emerald Rapids"),
+] = 20.0
+"""What that of a vector of weights takes, which each task makes anew."""
+
+TERM_SUM_CYCLES: Annotated[
+    float, Cost("cycles/vector", "512x768x768 with and without: 18 ns unfetched", "two vCPUs of Emerald Rapids")
+] = 10.0
+"""What a vector of sums takes from tiles to the result."""
+
 BFLOAT16_DOTS_PER_CYCLE: Annotated[
     int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")
 ] = 1

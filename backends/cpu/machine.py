@@ -7,10 +7,12 @@ from pathlib import Path
 
 import tvm
 
+from backends.cpu.amx import granted
 from backends.cpu.costs import CACHE_BYTES, L1_WAYS
 from backends.cpu.target import architecture_of, is_host
 
 DOT_BFLOAT16 = "avx512bf16"
+TILES = frozenset({"amx-tile", "amx-bf16", "avx512f"})
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Machine:
         l1_bytes, l2_bytes, l3_bytes: Data-cache sizes in bytes; L1 and L2 per core, L3 shared.
         dot_bfloat16: Whether it multiplies pairs of bfloat16 in one instruction, in vectors of float32's lanes.
         l1_ways: Lines of a set of L1.
+        tiles: Whether it multiplies tiles of bfloat16 (AMX), beside vectors of 16 lanes.
     """
 
     vector_lanes: int
@@ -32,6 +35,7 @@ class Machine:
     l3_bytes: int
     dot_bfloat16: bool = False
     l1_ways: int = 8
+    tiles: bool = False
 
     @property
     def l1_span(self) -> int:
@@ -56,6 +60,7 @@ def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
         l3_bytes=l3,
         dot_bfloat16=DOT_BFLOAT16 in features,
         l1_ways=ways,
+        tiles=features >= TILES and (not is_host(target) or granted()),
     )
 
 

@@ -180,10 +180,11 @@ def guard(nest: Nest, condition: Expr | None) -> Iterator[None]:
         yield
 
 
-def prefetch(nest: Nest, load: tirx.BufferLoad) -> None:
-    """Ask for the cache line of `load` ahead of its use; addresses past the end of a buffer are harmless."""
-    read, keep, data = (tirx.const(flag, "int32") for flag in (0, 3, 1))
-    nest.add(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), read, keep, data)))
+def prefetch(nest: Nest, load: tirx.BufferLoad, *, writes: bool = False) -> None:
+    """Ask for the cache line of `load` ahead of its use, which may be a store; addresses past the end of a buffer are
+    harmless."""
+    use, keep, data = (tirx.const(flag, "int32") for flag in (int(writes), 3, 1))
+    nest.add(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), use, keep, data)))
 
 
 def vector_runs(nest: Nest, size: Expr, lanes: int) -> Iterator[tuple[Expr, int]]:

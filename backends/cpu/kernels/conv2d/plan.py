@@ -20,6 +20,7 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import (
     winograd_shape,
 )
 from backends.cpu.kernels.shared.convolution.winograd_transform import F4
+from backends.cpu.kernels.shared.extents import may_have_terms
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.extents import Extent, typical
@@ -38,7 +39,8 @@ form for 64x64 as with their own."""
 def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking | WinogradPlan]:
     """Return the blockings of the sum, and the plans of Winograd's method where it applies; at typical sizes where they
     are open."""
-    sums = blocking_space(extents_of_sum(roles, machine, _image(roles, machine)), machine, threads)
+    extents = may_have_terms(extents_of_sum(roles, machine, _image(roles, machine)), machine)
+    sums = blocking_space(extents, machine, threads)
     has_transform = arithmetic_of(dtype_of(roles.operands[0]), machine) is FLOAT32
     shape = shape_for_winograd(roles, machine) if has_transform else None
     best = plan_winograd(shape, machine, threads) if shape else None

@@ -6,12 +6,24 @@ from collections.abc import Iterator
 from functools import cache, partial
 from itertools import product
 
-from backends.cpu.costs import FMA_PER_CYCLE, L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
+from backends.cpu import amx
+from backends.cpu.costs import (
+    FMA_PER_CYCLE,
+    L2_BYTES_PER_CYCLE,
+    MEMORY_BYTES_PER_CYCLE,
+    REGION_CYCLES,
+    SPLIT_ROW_CYCLES,
+    SPLIT_WEIGHT_CYCLES,
+    TASK_CYCLES,
+    TERM_SUM_CYCLES,
+    TERMS_CYCLES,
+)
 from backends.cpu.kernels.shared.blocking_features import blocking_features
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets, cheapest_by_width, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
+from backends.cpu.kernels.shared.term_products import BLOCK_VECTORS, TermSteps
 from backends.cpu.kernels.shared.weights_in_place import first_pass, other_passes, split_cycles
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
@@ -34,7 +46,8 @@ def likely_blockings(extents: Extents, machine: Machine, threads: int) -> Iterat
     found = cheapest_by_width(
         extents.height, extents.width, extents.vectors, extents.steps, machine.vector_registers, sets=sets
     )
-    return (grid for tile in found for grid in _grids(extents, tile, machine, threads))
+    yield from (grid for tile in found for grid in _grids(extents, tile, machine, threads))
+    yield from term_blockings(extents, machine, threads)
 
 
 def choose_grid(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Blocking:
@@ -48,9 +61,36 @@ def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Bl
     def every() -> Iterator[Blocking]:
         for tile in tiles(extents.height, extents.width, extents.vectors, machine.vector_registers):
             yield from _grids(extents, tile, machine, threads)
+        yield from term_blockings(extents, machine, threads)
 
     features = partial(blocking_features, extents, machine, threads)
     return Space(choose_blocking(extents, machine, threads), every, features)
+
+
+def term_blockings(extents: Extents, machine: Machine, threads: int) -> Iterator[Blocking]:
+    """Yield the cuts of a contraction whose float32 are multiplied as terms of bfloat16, where the machine may."""
+    if not extents.has_terms:
+        return
+    vectors, steps = extents.vectors, TermSteps(extents.taps, extents.depth).count
+    tile = RegisterTile(min(max(amx.ROWS // extents.width, 1), extents.height), extents.width, 1)
+    rows = Split.of(extents.height, tile.height)
+    weight_bytes = 4 * amx.DEPTH * extents.lanes * vectors * steps * extents.products
+    for row_chunks, panel_chunks in product(chunk_counts(rows.count, threads), chunk_counts(vectors, threads)):
+        if extents.whole_rows and panel_chunks > 1:
+            continue
+        longest = Split(rows.count, row_chunks).longest * rows.longest
+        pixels, panels = longest * extents.width, Split(vectors, panel_chunks).longest
+        blocks = -(-panels // BLOCK_VECTORS)
+        cycles = -(-pixels // amx.ROWS) * panels * steps * TERMS_CYCLES
+        cycles += pixels * steps * 2 * SPLIT_ROW_CYCLES * blocks + panels * steps * amx.DEPTH * SPLIT_WEIGHT_CYCLES
+        cycles += pixels * panels * TERM_SUM_CYCLES
+        tasks = extents.outer * row_chunks * panel_chunks
+        cycles = (cycles * extents.products + extents.row_cycles * longest) * -(-tasks // threads)
+        traffic = weight_bytes * row_chunks + extents.input_bytes * panel_chunks
+        busy = min(tasks, threads)
+        cycles += (extents.outer * traffic / MEMORY_BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
+        cycles += REGION_CYCLES if tasks > 1 else 0
+        yield Blocking(tile, row_chunks, panel_chunks, panels, cycles, in_terms=True)
 
 
 def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[Blocking]:

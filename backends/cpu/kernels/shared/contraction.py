@@ -30,7 +30,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from backends.cpu import bfloat16
+from backends.cpu import amx, bfloat16
 from backends.cpu.costs import FETCHED_TILES, FEW_TILES, PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
@@ -38,6 +38,7 @@ from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
 from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.term_products import TermProducts, TermSteps
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 from backends.tensorir.roles import Output
 
@@ -54,6 +55,8 @@ class Blocking:
         row_chunks, panel_chunks: Cuts of the tiles' rows and of the panels; each pair is a parallel task.
         panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
         cycles: Estimate for the slowest thread.
+        in_terms: Whether terms of bfloat16 are multiplied, in tiles (`term_products.py`); `tile` is then by what tasks
+            are cut.
     """
 
     tile: RegisterTile
@@ -61,6 +64,7 @@ class Blocking:
     panel_chunks: int
     panel_block: int
     cycles: float = 0.0
+    in_terms: bool = False
 
     def longest_task(self, height: int) -> int:
         """Return how many rows of an image of `height` rows the largest task has at most."""
@@ -69,10 +73,11 @@ class Blocking:
 
     def axes(self) -> dict[str, int]:
         cuts = {"row_chunks": self.row_chunks, "panel_chunks": self.panel_chunks, "panel_block": self.panel_block}
-        return {**self.tile.axes("tile"), **cuts}
+        return {**self.tile.axes("tile"), **cuts, **({"terms": 1} if self.in_terms else {})}
 
     def __str__(self) -> str:
-        return f"{self.tile} rows/{self.row_chunks} panels/{self.panel_chunks} by {self.panel_block}"
+        cuts = f"rows/{self.row_chunks} panels/{self.panel_chunks}"
+        return f"{self.tile} in terms {cuts}" if self.in_terms else f"{self.tile} {cuts} by {self.panel_block}"
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,8 @@ def emit(
     rounds = isinstance(work.arithmetic, BFloat16)
     if rounds:
         nest.use_functions(bfloat16.FUNCTIONS)
+    if blocking.in_terms:
+        nest.use_functions(amx.FUNCTIONS)
     rows = Split.of(work.extents.height, blocking.tile.height)
     row_chunks = Split(rows.count, blocking.row_chunks)
     panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]
@@ -133,7 +140,14 @@ def emit(
         load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many)) if prologue else None
         elements = blocking.tile.rows * blocking.tile.vectors * work.extents.lanes
         start, count = int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk)
+        granted = nest.keep("granted", amx.begin()) if blocking.in_terms else None
         for place, each in enumerate(works):
+            mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
+            if granted is not None:
+                low, high = rows.start(first), rows.start(first + many)
+                rows_of = load_rows or each.load_rows
+                emit_terms(nest, each, rows_of, outer, granted, vectors=mine, rows=(low, high - low))
+                continue
             epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds)
             kernel = MicroKernel(
                 nest=nest,
@@ -146,8 +160,32 @@ def emit(
                 packs=packs,
                 has_blocks=chunks.longest > blocking.panel_block,
             )
-            mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
             kernel.emit(*mine, rows, first, many)
+        if granted is not None:
+            with nest.when(granted > 0):
+                nest.add(amx.end())
+
+
+def emit_terms(
+    nest: Nest, work: Contraction, load_rows: Callable[..., Expr], outer: Expr, granted: Expr,
+    vectors: tuple[Expr, Expr], rows: tuple[Expr, Expr],
+) -> None:  # fmt: skip
+    """Add vectors of channels times rows of an image, the first and how many of each, as products of terms, in tiles
+    where they are `granted`."""
+    extents, group = work.extents, int64(0)
+    kernel = TermProducts(
+        nest=nest,
+        steps=TermSteps(extents.taps, extents.depth),
+        channels=extents.channels,
+        width=extents.width,
+        load_rows=partial(load_rows, outer, group),
+        load_weights=partial(work.load_weights, outer, group),
+        coordinates=partial(work.coordinates, outer, group),
+        epilogue=Epilogue(work.outputs, scratch=None),
+        granted=granted,
+    )
+    pixels = (nest.settle("pixels", int64(count * extents.width)) for count in rows)
+    kernel.emit(*vectors, *pixels)
 
 
 def share(start: Expr, count: Expr, offset: int, own: int, total: int) -> tuple[Expr, Expr]:

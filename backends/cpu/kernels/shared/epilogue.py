@@ -14,7 +14,7 @@ from tvm.tirx import ForKind
 from backends.cpu import bfloat16
 from backends.cpu.costs import CALL_OPERATIONS, EPILOGUE_OPERATIONS
 from backends.cpu.kernels.shared.lane_runs import DIVISIONS, Runs, find_runs, is_contiguous
-from backends.tensorir.emit import Expr, Nest, ramp, splat
+from backends.tensorir.emit import Expr, Nest, prefetch, ramp, splat
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import substitute
 from fusion.structural import contains, find
@@ -108,7 +108,7 @@ class Epilogue:
             for i in range(height):
                 for j in range(width):
                     row = i * width + j
-                    self._row(nest, channels, partial(registers.lane, row), partial(at, i, j))
+                    self.store_row(nest, channels, partial(registers.lane, row), partial(at, i, j))
             return
         self.keep(nest, registers)
         self.store_kept(nest, size, sum(lanes for _, lanes in registers.parts), channels, at)
@@ -129,20 +129,22 @@ class Epilogue:
         height, width = size
         with nest.loop("row_of_tile", height) as i, nest.loop("column_of_tile", width) as j:
             base = (i * (width if pitch is None else pitch) + j) * stride
-            self._row(
+            self.store_row(
                 nest,
                 channels,
                 lambda offset, lane: tirx.BufferLoad(self.scratch, [base + (offset + lane)]),
                 partial(at, i, j),
             )
 
-    def _row(
+    def store_row(
         self,
         nest: Nest,
         channels: Sequence[tuple[int, int]],
         read: Callable[[int, Expr], Expr],
         at: Callable[[Expr], list[Expr]],
     ) -> None:
+        """Store the `channels` of a row, (offset, lanes): `read(offset, lane)` gives the sum of one, `at(offset)` its
+        coordinates."""
         for offset, lanes in channels:
             lane = Var("lane", "int64")
             analyzer = Analyzer()
@@ -160,6 +162,12 @@ class Epilogue:
                     continue
                 store = tirx.BufferStore(output.buffer, value, indices)
                 nest.add_loop(lane, lanes, ForKind.VECTORIZED if lanes > 1 else ForKind.SERIAL, [store])
+
+    def fetch(self, nest: Nest, at: list[Expr]) -> None:
+        """Fetch the lines of what is stored at these coordinates, to be written."""
+        for output in self.outputs:
+            indices, _ = output.at(at, tirx.const(0.0, "float32"))
+            prefetch(nest, tirx.BufferLoad(output.buffer, indices), writes=True)
 
     def _store_rounded(self, nest: Nest, buffer: Var, indices: Sequence[Expr], lane: Var, value: Expr) -> None:
         """Store a vector as bfloat16; `value` and `indices` are those of one lane."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from backends.cpu.costs import CACHE_LINE, FETCHED_SHARE, FMA_PER_CYCLE, MEMORY_BYTES_PER_CYCLE
+from backends.cpu.machine import Machine
 from backends.tensorir.emit import pieces
 
 
@@ -36,6 +37,7 @@ class Extents:
         weight_pitch: Bytes between rows of float32 weights that lie as they come, k by channels; 0 where panels of them
             lie together since the kernel began, None where they do since it was compiled.
         row_pitch: Bytes between neighbouring rows of the input; 0 where nothing is known of that.
+        has_terms: Whether the machine may multiply terms of bfloat16 in place of float32, in tiles.
     """
 
     outer: int
@@ -54,6 +56,7 @@ class Extents:
     whole_rows: bool = False
     weight_pitch: int | None = None
     row_pitch: int = 0
+    has_terms: bool = False
 
     @property
     def vectors(self) -> int:
@@ -80,3 +83,9 @@ class Extents:
             return False
         computed = self.height * self.vectors * self.steps / self.per_cycle
         return self.input_bytes / MEMORY_BYTES_PER_CYCLE > FETCHED_SHARE * computed
+
+
+def may_have_terms(extents: Extents, machine: Machine) -> Extents:
+    """Return the sizes of a product of float32 that a kernel of its own computes, by weights whose panels lie together
+    since it was compiled, with whether the machine may multiply terms."""
+    return replace(extents, has_terms=machine.tiles and extents.step == 1 and extents.groups == 1)

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from backends.cpu import bfloat16
+from backends.cpu import amx, bfloat16
 from backends.cpu.kernels.shared.arithmetic import BFloat16
-from backends.cpu.kernels.shared.blocking import choose_grid
-from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, share
+from backends.cpu.kernels.shared.blocking import choose_blocking, choose_grid
+from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, emit_terms, share
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, chunk_of
-from backends.cpu.kernels.shared.open_products import OpenProducts, SumsByFunction
+from backends.cpu.kernels.shared.open_products import LoadRows, OpenProducts, SumsByFunction
 from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles, look_up
 from backends.cpu.machine import Machine
@@ -48,6 +49,10 @@ _LAYER_LOSS = 1.6
 """The same of layers before the last one, whose function is there beside that of the last."""
 
 
+Shares = Sequence[tuple[Expr, Expr]]
+"""Of each product, the first panel and how many."""
+
+
 @dataclass(frozen=True)
 class OpenBlocking:
     """How the loops of a contraction with any number of rows are cut.
@@ -56,11 +61,13 @@ class OpenBlocking:
         panels: The cut of a task.
         grids: (from so many rows on, row chunks, panel chunks).
         parallel: Whether tasks are shared out over threads.
+        terms_from: Of how many rows on a task multiplies terms of bfloat16 (`term_products.py`); 0: of none.
     """
 
     panels: OpenPanels
     grids: tuple[tuple[int, int, int], ...]
     parallel: bool
+    terms_from: int = 0
 
     @staticmethod
     def of(
@@ -76,7 +83,7 @@ class OpenBlocking:
         found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
         grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
         panels = OpenPanels(table, max(grid.panel_block for _, grid in found))
-        return OpenBlocking(panels, grids, threads > 1)
+        return OpenBlocking(panels, grids, threads > 1, _terms_from(extents, machine))
 
     @property
     def serial_rows(self) -> int:
@@ -114,7 +121,8 @@ class OpenBlocking:
                 runs.append((rows, grid))
         first, *later = runs
         grids = first[1] + "".join(f", {grid} from {rows} rows" for rows, grid in later)
-        return f"open rows: {self.panels.table}; tasks {grids}; panels by {self.panels.block}"
+        terms = f"; in terms from {self.terms_from} rows a task" if self.terms_from else ""
+        return f"open rows: {self.panels.table}; tasks {grids}; panels by {self.panels.block}{terms}"
 
 
 def panels_of_layer(products: Sequence[Extents], machine: Machine) -> OpenPanels:
@@ -138,6 +146,18 @@ def _tiles(products: Sequence[Extents], machine: Machine, fill: bool) -> RowTabl
     if from_memory:
         return RowTable.choose(products, machine, Bodies(1.0, one_tile=True), least=_ONE_TILE)
     return RowTable.choose(products, machine)
+
+
+def _terms_from(extents: Extents, machine: Machine) -> int:
+    """Return of how many rows on terms are estimated to take less, by a task that has all panels; 0: of none."""
+    bytes_each = extents.input_bytes // extents.height
+    found = 0
+    for rows in reversed(_PROBES if extents.has_terms else ()):
+        at = replace(extents, height=rows, input_bytes=bytes_each * rows)
+        if not choose_blocking(at, machine, 1).in_terms:
+            break
+        found = rows
+    return found
 
 
 def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, threads: int) -> Blocking:
@@ -197,17 +217,43 @@ class _Tasks:
             first, end = chunk_of(nest, "row", tirx.truncdiv(task, panel_chunks), self.rows, row_chunks)
             start, stop = chunk_of(nest, "panel", tirx.truncmod(task, panel_chunks), int64(total), panel_chunks)
             load_rows = self.prologue(nest, int64(0), first, end) if self.prologue else None
-            tiles = RowTiles.of(nest, blocking.panels.table, first, end - first)
             shares = [
                 (start, stop - start) if self.alike else share(start, stop - start, sum(panels[:place]), own, total)
                 for place, own in enumerate(panels)
             ]
-            if self.calls:
-                products = OpenProducts.of(
-                    nest, self.works, blocking.panels, load_rows, fetches_results=self.calls.fetch_results
-                )
-                products.emit(shares, tiles)
+            by_tile = partial(self._by_tile, blocking, load_rows, shares, first, end - first)
+            if not blocking.terms_from:
+                by_tile()
                 return
-            for each, mine in zip(self.works, shares, strict=True):
-                low, many = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])
-                PanelProduct.of(nest, each, blocking.panels, load_rows or each.load_rows).emit(low, many, tiles)
+            nest.use_functions(amx.FUNCTIONS)
+            in_terms = partial(self._in_terms, blocking, load_rows, shares, first, end - first)
+            nest.choose(end - first >= blocking.terms_from, in_terms, by_tile)
+
+    def _by_tile(
+        self, blocking: OpenBlocking, load_rows: LoadRows | None, shares: Shares, first: Expr, many: Expr
+    ) -> None:
+        """Emit a task's share of each product, tile by tile."""
+        nest, tiles = self.nest, RowTiles.of(self.nest, blocking.panels.table, first, many)
+        if self.calls:
+            products = OpenProducts.of(
+                nest, self.works, blocking.panels, load_rows, fetches_results=self.calls.fetch_results
+            )
+            products.emit(shares, tiles)
+            return
+        for each, mine in zip(self.works, shares, strict=True):
+            low, panels = nest.settle("first_of_product", mine[0]), nest.settle("panels_of_product", mine[1])
+            PanelProduct.of(nest, each, blocking.panels, load_rows or each.load_rows).emit(low, panels, tiles)
+
+    def _in_terms(
+        self, blocking: OpenBlocking, load_rows: LoadRows | None, shares: Shares, first: Expr, many: Expr
+    ) -> None:
+        """Emit a task's share of each product, in terms."""
+        nest, width = self.nest, blocking.panels.table.tile.vectors
+        granted = nest.keep("granted", amx.begin())
+        for each, (start, panels) in zip(self.works, shares, strict=True):
+            low = nest.settle("first_of_product", start * width)
+            high = nest.settle("end_of_product", tirx.min((start + panels) * width, int64(each.extents.vectors)))
+            rows = load_rows or each.load_rows
+            emit_terms(nest, each, rows, int64(0), granted, vectors=(low, high - low), rows=(first, many))
+        with nest.when(granted > 0):
+            nest.add(amx.end())

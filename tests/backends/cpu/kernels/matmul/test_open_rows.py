@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from tvm.relax import op
 
 from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels.matmul.emit_open import emit_open_products
+from backends.cpu.kernels.shared import open_contraction
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking
 from backends.cpu.kernels.shared.row_tiles import RowTable
+from backends.cpu.machine import Machine
 from backends.cpu.schedule import schedule
 from backends.tensorir.symbols import bind, symbols_of
 from fusion import context
@@ -187,7 +190,17 @@ def _plain(case: str, lanes: int) -> tuple[tirx.PrimFunc, tvm.runtime.Module]:
 @pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
-    machine = context.resolve(target).compiler.machine
+    are_right_at_all_sizes(case, context.resolve(target).compiler.machine, threads)
+
+
+@pytest.mark.skipif(not context.resolve("llvm").compiler.machine.tiles, reason="the CPU has no tiles")
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_in_terms_are_right_at_all_sizes(case: str) -> None:
+    with mock.patch.object(open_contraction, "_terms_from", return_value=5):
+        are_right_at_all_sizes(case, context.resolve("llvm").compiler.machine, 2)
+
+
+def are_right_at_all_sizes(case: str, machine: Machine, threads: int) -> None:
     func, plain = _plain(case, machine.vector_lanes)
     library = _library({"open": emit_open_products(func, machine, threads).func})
     for b, n in (*SIZES, (0, 3), (2, 0)):

@@ -1,0 +1,251 @@
+"""Tiles of Intel's AMX: products of 32 rows by 16 columns of bfloat16, three terms a number, summed in float32.
+
+A float32 is the sum of three bfloat16 without a rest: its first eight bits, the next eight, and the last. Of the nine
+products of two such sums the six largest are as exact as a product of float32 (Henry, Tang & Heinecke, "Leveraging the
+bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", ARITH 2019), and AMX makes them in less
+time than AVX-512 the one.
+
+Tiles of bfloat16 have 16 rows of 32 elements of k, a right operand's 16 pairs of elements for 16 columns each (Intel
+SDM vol. 2, TDPBF16PS): `TILE_BYTES` that lie together. A step is 32 elements of k:
+
+    left operand    [step][term][row / 16][row % 16][k % 32]        `LEFT_ELEMENTS` a step
+    right operand   [step][term][k % 32 / 2][column][k % 2]         `RIGHT_ELEMENTS` a step
+    sums            [row][column]
+
+Five tiles are used, not eight. Where the other thread of a core runs, a core renames few more tiles than eight, so that
+all but the live ones are what it has to work ahead with: cycles a TDPBF16PS with 8, 7, 6, 5 and 4 live tiles 70, 56,
+50, 36 and 36, on an idle core 19 with each (Emerald Rapids, data that is not zero).
+
+Linux grants tiles to a process that asks, or not: a kernel asks in each task, which takes a system call, and does
+without where they are not granted. TVM has no type for tiles; a kernel that calls these needs
+`nest.use_functions(FUNCTIONS)`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Iterable
+
+from tvm import tirx
+
+from backends.tensorir.emit import Expr, int64
+
+ROWS, COLUMNS, DEPTH, TERMS = 32, 16, 32, 3
+"""Of a product: rows, columns and elements of k of a step, and terms of a number."""
+
+LEFT_ELEMENTS, RIGHT_ELEMENTS = TERMS * ROWS * DEPTH, TERMS * DEPTH * COLUMNS
+"""Of a step, in bfloat16."""
+
+PRODUCTS = 6
+"""Of terms, for one product of float32."""
+
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""The system call, its request, and the part of a thread's state (Linux, Documentation/arch/x86/xstate.rst)."""
+
+_BEGIN, _MULTIPLY, _END = "fusion_amx_begin", "fusion_amx_multiply", "fusion_amx_end"
+_SPLIT_ROW, _SPLIT_WEIGHTS = "fusion_amx_split_row", "fusion_amx_split_weights"
+
+_TILE_BYTES, _LINE, _USED = 1024, 64, 5
+_SNAKE = ((0, 2), (0, 0), (2, 0), (1, 0), (1, 1), (0, 1))
+"""Terms of both operands that are multiplied, in an order in which neighbours share one."""
+
+
+def granted() -> bool:
+    """Return whether Linux grants this process tiles. It does not where a thread's signal stack is too small for what
+    it saves, nor to the 32-bit kind of processes."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    arguments = (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+    return int(call(*map(ctypes.c_long, arguments))) == 0
+
+
+def begin() -> Expr:
+    """Return an int32, 1 where this thread may use tiles from here to `end`, 0 where it may not."""
+    return tirx.call_extern("int32", _BEGIN)
+
+
+def end() -> tirx.Stmt:
+    """Return the statement that gives the tiles back, where they were granted."""
+    return tirx.Evaluate(tirx.call_extern("int32", _END))
+
+
+def multiply(
+    left: tirx.BufferLoad, right: tirx.BufferLoad, sums: tirx.BufferLoad, steps: Expr, clears: Expr
+) -> tirx.Stmt:
+    """Return the statement that adds the product of operands to sums, or stores it.
+
+    Args:
+        left, right, sums: Their first elements.
+        steps: Of k, 32 elements each; one at least. TVM narrows what fits to 32 bits, so the function takes as many.
+        clears: An int32: whether the sums begin with 0.
+    """
+    addresses = (tirx.address_of(load) for load in (left, right, sums))
+    return tirx.Evaluate(tirx.call_extern("int32", _MULTIPLY, *addresses, tirx.Cast("int32", int64(steps)), clears))
+
+
+def split_row(first: tirx.BufferLoad, terms: tirx.BufferLoad, seen: tirx.BufferLoad) -> tirx.Stmt:
+    """Return the statement that splits a row's 32 elements of a step into terms of a left operand.
+
+    Args:
+        first: The first element.
+        terms: Where its first term is put.
+        seen: 16 uint32, each the largest of what it was and the bits, without signs, of the elements.
+    """
+    return _split(_SPLIT_ROW, first, terms, seen)
+
+
+def split_weights(
+    even: tirx.BufferLoad, odd: tirx.BufferLoad, terms: tirx.BufferLoad, seen: tirx.BufferLoad
+) -> tirx.Stmt:
+    """Return the statement that splits the weights of 16 columns, of two neighbouring elements of k, into terms of a
+    right operand; see `split_row`."""
+    return _split(_SPLIT_WEIGHTS, even, odd, terms, seen)
+
+
+def _split(name: str, *loads: tirx.BufferLoad) -> tirx.Stmt:
+    return tirx.Evaluate(tirx.call_extern("int32", name, *(tirx.address_of(load) for load in loads)))
+
+
+def _configuration() -> str:
+    """Return the 64 bytes of a tile configuration, palette 1, in LLVM's language."""
+    columns = b"".join((64 if tile < _USED else 0).to_bytes(2, "little") for tile in range(16))
+    rows = bytes(16 if tile < _USED else 0 for tile in range(16))
+    return "".join(f"\\{byte:02X}" for byte in bytes([1, *[0] * 15]) + columns + rows)
+
+
+def _load(tile: int, base: str, at: int, step: str) -> list[str]:
+    """Return the load of the tile `at` places of a tile behind `base`, under names that end in `step`."""
+    return [
+        f"  %{step} = getelementptr i8, ptr %{base}, i64 {at * _TILE_BYTES}",
+        f"  call void @llvm.x86.tileloadd64(i8 {tile}, ptr %{step}, i64 64)",
+    ]
+
+
+def _products() -> str:
+    """Return the products of a step, among them the fetch of the right operand's next one."""
+    lines: list[str] = []
+    held: tuple[int | None, int | None] = None, None
+    fetched = RIGHT_ELEMENTS * 2 // _LINE // (2 * len(_SNAKE))
+    for number, (left, right) in enumerate(_SNAKE):
+        if left != held[0]:
+            lines += _load(2, "left", 2 * left, f"l0.{number}") + _load(3, "left", 2 * left + 1, f"l1.{number}")
+        if right != held[1]:
+            lines += _load(4, "right", right, f"r.{number}")
+        held = left, right
+        for sums in (0, 1):
+            lines.append(f"  call void @llvm.x86.tdpbf16ps(i8 {sums}, i8 {2 + sums}, i8 4)")
+            for place in range(fetched):
+                line = (2 * number + sums) * fetched + place
+                lines.append(f"  %line.{line} = getelementptr i8, ptr %right.next, i64 {line * _LINE}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr %line.{line}, i32 0, i32 3, i32 1)")
+    return "\n".join(lines)
+
+
+def _split_function(name: str, arguments: str, second: str, order: Iterable[int], apart: int) -> str:
+    """Return a function that splits two vectors, at %first and %second: a term of both are the high halves of their
+    words, in an `order` that counts all halves, and terms are `apart` elements apart."""
+    halves = ", ".join(f"i32 {place}" for place in order)
+    lines: list[str] = []
+    for term in range(TERMS):
+        for half in (0, 1):
+            here = f"{half}.{term}"
+            lines += [
+                f"  %bits.{here} = bitcast <16 x float> %value.{here} to <16 x i32>",
+                f"  %halves.{here} = bitcast <16 x i32> %bits.{here} to <32 x i16>",
+                f"  %high.{here} = and <16 x i32> %bits.{here}, splat (i32 {0xFFFF0000})",
+                f"  %term.{here} = bitcast <16 x i32> %high.{here} to <16 x float>",
+                f"  %value.{half}.{term + 1} = fsub <16 x float> %value.{here}, %term.{here}",
+            ]
+        lines += [
+            f"  %both.{term} = shufflevector <32 x i16> %halves.0.{term}, <32 x i16> %halves.1.{term}, "
+            f"<{DEPTH} x i32> <{halves}>",
+            f"  %to.{term} = getelementptr i16, ptr %terms, i64 {term * apart}",
+            f"  store <{DEPTH} x i16> %both.{term}, ptr %to.{term}, align 2",
+        ]
+    body = "\n".join(lines)
+    return f"""
+define i32 @{name}({arguments}, ptr %terms, ptr %seen) {{
+  {second}
+  %value.0.0 = load <16 x float>, ptr %first, align 4
+  %value.1.0 = load <16 x float>, ptr %second, align 4
+{body}
+  %size.0 = and <16 x i32> %bits.0.0, splat (i32 {0x7FFFFFFF})
+  %size.1 = and <16 x i32> %bits.1.0, splat (i32 {0x7FFFFFFF})
+  %before = load <16 x i32>, ptr %seen, align 4
+  %larger = call <16 x i32> @llvm.umax.v16i32(<16 x i32> %before, <16 x i32> %size.0)
+  %largest = call <16 x i32> @llvm.umax.v16i32(<16 x i32> %larger, <16 x i32> %size.1)
+  store <16 x i32> %largest, ptr %seen, align 4
+  ret i32 0
+}}
+"""
+
+
+_SPLITS = _split_function(
+    _SPLIT_ROW, "ptr %first", "%second = getelementptr float, ptr %first, i64 16",
+    order=range(1, 64, 2), apart=ROWS * DEPTH,
+) + _split_function(
+    _SPLIT_WEIGHTS, "ptr %first, ptr %second", "",
+    order=(half for column in range(1, 32, 2) for half in (column, column + 32)), apart=DEPTH * COLUMNS,
+)  # fmt: skip
+
+FUNCTIONS = f"""
+declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8)
+declare void @llvm.x86.tileloadd64(i8, ptr, i64)
+declare void @llvm.x86.tilestored64(i8, ptr, i64)
+declare void @llvm.x86.tdpbf16ps(i8, i8, i8)
+
+@fusion_amx_configuration = private constant [64 x i8] c"{_configuration()}", align 64
+
+define i32 @{_BEGIN}() {{
+  %result = call i64 asm sideeffect "syscall", "={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}}"(
+    i64 {_ARCH_PRCTL}, i64 {_REQUEST_PERMISSION}, i64 {_TILE_DATA})
+  %granted = icmp eq i64 %result, 0
+  br i1 %granted, label %configure, label %done
+configure:
+  call void @llvm.x86.ldtilecfg(ptr @fusion_amx_configuration)
+  br label %done
+done:
+  %may = zext i1 %granted to i32
+  ret i32 %may
+}}
+
+define i32 @{_END}() {{
+  call void @llvm.x86.tilerelease()
+  ret i32 0
+}}
+
+{_SPLITS}
+define i32 @{_MULTIPLY}(ptr %lefts, ptr %rights, ptr %sums, i32 %steps, i32 %clears) {{
+  %lower = getelementptr i8, ptr %sums, i64 {_TILE_BYTES}
+  %begins = icmp ne i32 %clears, 0
+  br i1 %begins, label %clear, label %load
+clear:
+  call void @llvm.x86.tilezero(i8 0)
+  call void @llvm.x86.tilezero(i8 1)
+  br label %step
+load:
+  call void @llvm.x86.tileloadd64(i8 0, ptr %sums, i64 64)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %lower, i64 64)
+  br label %step
+step:
+  %k = phi i32 [ 0, %clear ], [ 0, %load ], [ %k.next, %step ]
+  %left = phi ptr [ %lefts, %clear ], [ %lefts, %load ], [ %left.next, %step ]
+  %right = phi ptr [ %rights, %clear ], [ %rights, %load ], [ %right.next, %step ]
+  %left.next = getelementptr i8, ptr %left, i64 {2 * LEFT_ELEMENTS}
+  %right.next = getelementptr i8, ptr %right, i64 {2 * RIGHT_ELEMENTS}
+{_products()}
+  %k.next = add nuw nsw i32 %k, 1
+  %more = icmp ult i32 %k.next, %steps
+  br i1 %more, label %step, label %store
+store:
+  call void @llvm.x86.tilestored64(i8 0, ptr %sums, i64 64)
+  call void @llvm.x86.tilestored64(i8 1, ptr %lower, i64 64)
+  ret i32 0
+}}
+"""
