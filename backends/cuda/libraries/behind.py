@@ -1,4 +1,5 @@
-"""Reads what is made of sums as libraries make it: `max(sums + bias[column] + residual, 0)`, or parts of that."""
+"""Reads what is made of sums as libraries make it: `max(sums + bias[column] + residual, 0)`, or parts of that, or GELU
+in the place of the maximum."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.tensorir.accesses import flat_index, range_of
 from backends.tensorir.emit import int64
 from backends.tensorir.inlining import Resolver
+from backends.tensorir.legalize.activations import gelu_tanh
 from backends.tensorir.stages import dtype_of, shape_of, substitute
 from fusion.declined import Declined
 
@@ -30,12 +32,14 @@ class Behind:
         result: The output.
         bias: What is added to each row of sums; so for `residual`, to each sum. None where nothing is.
         has_relu: Whether the maximum with 0 is taken.
+        has_gelu: Whether GELU is, in the form of a hyperbolic tangent.
     """
 
     result: Var
     bias: Var | None
     residual: Var | None
     has_relu: bool
+    has_gelu: bool
 
     @property
     def added(self) -> tuple[Var, ...]:
@@ -74,15 +78,16 @@ def read_behind(sums: Var, columns: int, region: ElementwiseRegion) -> Behind:
     for var, bound in reversed(resolver.bindings):
         whole = substitute(whole, {var: bound})
     whole = _uncast(whole)
-    under = _under_relu(whole)
-    terms = list(_terms(whole if under is None else under))
+    under_relu, under_gelu = _under_relu(whole), _under_gelu(whole)
+    terms = list(_terms(next((each for each in (under_relu, under_gelu) if each is not None), whole)))
     found = loaded.found
     if len(terms) != len(found) or any(not any(var.same_as(term) for term in terms) for var, _, _ in found):
-        raise Declined("what is behind is no bias, residual or maximum with 0")
+        raise Declined("what is behind is no bias, residual, maximum with 0 or GELU by a hyperbolic tangent")
     kinds = {kind: buffer for _, kind, buffer in found}
     if len(kinds) != len(found) or "sums" not in kinds:
         raise Declined("what is behind adds several tensors of a kind")
-    return Behind(stage.buffer, kinds.get("bias"), kinds.get("residual"), under is not None)
+    has_relu, has_gelu = under_relu is not None, under_gelu is not None
+    return Behind(stage.buffer, kinds.get("bias"), kinds.get("residual"), has_relu, has_gelu)
 
 
 class _Loaded:
@@ -139,6 +144,18 @@ def _under_relu(value: Expr) -> Expr | None:
     compared, bound = value.condition.a, value.condition.b
     are_zeros = all(isinstance(each, tirx.FloatImm) and each.value == 0 for each in (bound, value.true_value))
     return _uncast(compared) if are_zeros and structural_equal(compared, value.false_value) else None
+
+
+def _under_gelu(value: Expr) -> Expr | None:
+    """Return what GELU is taken of, in the form of a hyperbolic tangent; None where `value` is none.
+
+    That of the error function is another one: libraries have none of it.
+    """
+    if not isinstance(value, tirx.Mul):
+        return None
+    one, inner = tirx.const(1.0, "float32"), gelu_tanh(value.a).b.args[0]
+    expected = value.a * (one / (one + tirx.exp(inner * tirx.const(-1.0, "float32"))))
+    return _uncast(value.a) if structural_equal(expected, value) else None
 
 
 def _uncast(value: Expr) -> Expr:

@@ -26,8 +26,9 @@ BATCH_COUNT, BATCH_STEP = 5, 6
 """cublasLtMatrixLayoutAttribute_t: int32, int64."""
 MOST_WORKSPACE, ALIGNMENTS = 1, (5, 6, 7, 8)
 """cublasLtMatmulPreferenceAttributes_t: uint64; uint32 of each of the matrices."""
-EPILOGUE_NONE, EPILOGUE_RELU, EPILOGUE_BIAS, EPILOGUE_RELU_BIAS = 1, 2, 4, 6
-"""cublasLtEpilogue_t."""
+EPILOGUE_NONE, EPILOGUE_RELU, EPILOGUE_GELU, EPILOGUE_BIAS = 1, 2, 32, 4
+"""cublasLtEpilogue_t, of which the bias is a bit that the others are joined with. GELU is documented as the form of a
+hyperbolic tangent."""
 
 
 class Heuristic(ctypes.Structure):

@@ -20,9 +20,9 @@ from backends.cuda.libraries.cublaslt.api import (
     COMPUTE_32F_FAST_TF32,
     EPILOGUE,
     EPILOGUE_BIAS,
+    EPILOGUE_GELU,
     EPILOGUE_NONE,
     EPILOGUE_RELU,
-    EPILOGUE_RELU_BIAS,
     MOST_WORKSPACE,
     REAL,
     TRANSA,
@@ -37,10 +37,6 @@ from fusion.errors import TargetError
 
 _ALIGNMENT = 16
 """Bytes at a multiple of which callers' tensors begin at least: the library takes 256 for granted unless told."""
-_EPILOGUES = {
-    (False, False): EPILOGUE_NONE, (False, True): EPILOGUE_RELU, (True, False): EPILOGUE_BIAS,
-    (True, True): EPILOGUE_RELU_BIAS,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class LoadedProduct:
         for attribute, value in (
             (TRANSA, c_int32(product.right.by_depth)),
             (TRANSB, c_int32(not product.left.by_depth)),
-            (EPILOGUE, c_uint32(_EPILOGUES[product.has_bias, product.has_relu])),
+            (EPILOGUE, c_uint32(_epilogue(product))),
             # A heuristic reads of the pointer how the bias is aligned.
             *([(BIAS_POINTER, c_void_p(_ALIGNMENT))] if product.has_bias else []),
         ):
@@ -148,6 +144,11 @@ class LoadedProduct:
             byref(scale), kept, self._result, result, self._result, byref(self._algorithm), workspace,
             self.workspace_bytes, stream,
         )  # fmt: skip
+
+
+def _epilogue(product: LibraryProduct) -> int:
+    asked = (product.has_bias, EPILOGUE_BIAS), (product.has_relu, EPILOGUE_RELU), (product.has_gelu, EPILOGUE_GELU)
+    return sum(bit for is_asked, bit in asked if is_asked) or EPILOGUE_NONE
 
 
 def _matrices(product: LibraryProduct) -> tuple[_Matrix, _Matrix, _Matrix]:

@@ -31,14 +31,14 @@ class OperandLayout:
 @dataclass(frozen=True)
 class LibraryProduct(LibrarySums):
     """`max(sum over k of left[b, i, k] * right[b, k, j] + bias[j] + residual[b, i, j], 0)`, whose results and
-    residual lie b, i, j one behind another.
+    residual lie b, i, j one behind another; or GELU in the place of the maximum.
 
     Attributes:
         batches: Extent of b; so for `rows` (i), `columns` (j) and `depth` (k).
         dtype: Of what is multiplied; `result_dtype` is that of the result, of the bias and of the residual.
         tfloat32: Whether float32 is rounded to that.
         has_bias: Whether it is added; so for `has_residual`.
-        has_relu: Whether the maximum is taken.
+        has_relu: Whether the maximum is taken; so for `has_gelu`, `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
     """
 
     batches: int
@@ -53,6 +53,7 @@ class LibraryProduct(LibrarySums):
     has_bias: bool
     has_relu: bool
     has_residual: bool = False
+    has_gelu: bool = False
 
     @property
     def library(self) -> str:
@@ -62,7 +63,7 @@ class LibraryProduct(LibrarySums):
     def __str__(self) -> str:
         batches = f"{self.batches} x " if self.batches > 1 else ""
         added = f"{' + bias' if self.has_bias else ''}{' + residual' if self.has_residual else ''}"
-        behind = f"{added}{', relu' if self.has_relu else ''}"
+        behind = f"{added}{', relu' if self.has_relu else ''}{', gelu' if self.has_gelu else ''}"
         numbers = self.multiplied or self.dtype
         return f"{batches}{self.rows} x {self.columns} x {self.depth} {numbers}{behind}"
 
@@ -70,17 +71,19 @@ class LibraryProduct(LibrarySums):
 def read_product(fields: Mapping[str, Any]) -> LibraryProduct:
     """Return the product that `dataclasses.asdict` made these fields of.
 
-    Files from before there were residuals name none.
+    Files from before there were residuals, or GELU, name none.
 
     Raises:
         ValueError: They are of none.
     """
-    given = {"has_residual": False, **fields}
+    given = {"has_residual": False, "has_gelu": False, **fields}
     for side in ("left", "right"):
         lies = given[side]
         given[side] = OperandLayout(bool(lies["by_depth"]), int(lies["step"]), int(lies["batch_step"]))
     product = LibraryProduct(**given)
     sizes = (product.batches, product.rows, product.columns, product.depth, product.left.step, product.right.step)
+    if product.has_relu and product.has_gelu:
+        raise ValueError(f"cuBLASLt does not take both of {product}")
     if not {product.dtype, product.result_dtype} <= set(DTYPES) or min(sizes) < 1:
         raise ValueError(f"a product {product} cannot be run as the file says")
     return product

@@ -44,6 +44,7 @@ def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceLibraryCa
             has_bias=behind.bias is not None,
             has_relu=behind.has_relu,
             has_residual=behind.residual is not None,
+            has_gelu=behind.has_gelu,
         ),
         tuple(parameter_of(func, tensor) for tensor in tensors),
     )
@@ -52,6 +53,8 @@ def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceLibraryCa
 def _result_dtype(product: SumOfProducts, behind: Behind) -> str:
     if behind.dtype not in (product.dtype, "float32"):
         raise Declined("cuBLASLt has no product of these dtypes")
+    if behind.has_gelu and behind.dtype == "float32":
+        raise Declined("how near cuBLASLt's GELU comes to a float32 is not documented")
     return behind.dtype
 
 

@@ -125,6 +125,8 @@ class _Window:
             raise Declined("cuDNN ranks no engine for float32 that it does not round to tfloat32")
         if any(channels * item_bytes_of(self.image) % _ALIGNED for channels in (self.taps[2], self.made[3])):
             raise Declined(f"cuDNN ranks tensor cores behind others for channels that {_ALIGNED} bytes do not divide")
+        if behind.has_gelu:
+            raise Declined("cuDNN is given no GELU")
         if (behind.has_relu or behind.residual is not None) and behind.bias is None:
             raise Declined("cuDNN has no residual or maximum without a bias")
         after = tuple(

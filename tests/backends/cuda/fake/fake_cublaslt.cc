@@ -6,6 +6,7 @@
 // - alignments that callers' tensors may not have: NOT_SUPPORTED (15), as 256 bytes are taken for granted unless told;
 // - too little workspace, or one that is in use: it is filled with ones in each bit (NaN) by each product;
 // - a product runs when its stream does, so that what it is given must live until then.
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -94,6 +95,7 @@ void run(void* data) {
         if (product.beta) sum += product.beta * read(kept, d.type, batch * batch_step(d) + column * d.step + row);
         if (bias) sum += read(bias, d.type, row);
         if (epilogue & 2 && sum < 0) sum = 0;
+        if (epilogue & 32) sum *= 0.5 * (1 + std::tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
         write(to, d.type, batch * batch_step(d) + column * d.step + row, static_cast<float>(sum));
       }
     }

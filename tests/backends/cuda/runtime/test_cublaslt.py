@@ -99,15 +99,29 @@ def test_a_residual_is_added_with_a_bias_or_alone() -> None:
     assert str(call.work) == "4 x 16 x 8 float32 + bias + residual, relu"
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gelu_by_a_hyperbolic_tangent_is_an_epilogue_of_narrow_numbers(dtype: str) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr, z: relax.Expr) -> relax.Expr:
+        return op.nn.gelu_tanh(op.add(op.matmul(x, y), z))
+
+    product = read(build, (4, 8), (8, 16), (16,), dtype=dtype)
+    assert (product.has_bias, product.has_relu, product.has_gelu) == (True, False, True)
+    assert str(product) == f"4 x 16 x 8 {dtype} + bias, gelu"
+    alone = read(lambda b, x, y: op.nn.gelu_tanh(op.matmul(x, y)), (4, 8), (8, 16), dtype=dtype)
+    assert (alone.has_bias, alone.has_gelu) == (False, True)
+
+
 def test_calls_are_read_from_what_files_keep() -> None:
     call = read_product_call(prim_func(lambda b, x, y: op.matmul(x, y), [*np.zeros((2, 8, 8), "f4")]), tfloat32=True)
     fields = json.loads(json.dumps(call.fields()))
     assert read_call(fields) == call
     before = {"product": {**fields["work"]}, "arguments": fields["arguments"]}
-    del before["product"]["has_residual"]
+    del before["product"]["has_residual"], before["product"]["has_gelu"]
     assert read_call(before) == call
     with pytest.raises(ValueError, match="not known here"):
         read_call(fields | {"library": "another"})
+    with pytest.raises(ValueError, match="does not take both"):
+        read_call(fields | {"work": fields["work"] | {"has_relu": True, "has_gelu": True}})
     with pytest.raises(ValueError, match="not 2 tensors"):
         read_call(fields | {"arguments": [0, 1]})
 
@@ -117,13 +131,15 @@ def test_calls_are_read_from_what_files_keep() -> None:
     [
         (lambda b, x, y, z: op.add(op.matmul(x, y), turned(z, 1, 0)), [(4, 8), (8, 16), (16, 4)], "another tensor"),
         (lambda b, x, y, z: op.add(op.matmul(x, y), z), [(16, 8), (8, 16), (16, 1)], "another tensor than a bias"),
-        (lambda b, x, y: op.sigmoid(op.matmul(x, y)), [(4, 8), (8, 16)], "no bias, residual or maximum"),
+        (lambda b, x, y: op.sigmoid(op.matmul(x, y)), [(4, 8), (8, 16)], "no bias, residual, maximum"),
         (
             lambda b, x, y, z: op.add(op.nn.relu(op.matmul(x, y)), z),
             [(4, 8), (8, 16), (16,)],
-            "no bias, residual or maximum",
+            "no bias, residual, maximum",
         ),
-        (lambda b, x, y: op.clip(op.matmul(x, y), 0, 6), [(4, 8), (8, 16)], "no bias, residual or maximum"),
+        (lambda b, x, y: op.nn.gelu(op.matmul(x, y)), [(4, 8), (8, 16)], "GELU by a hyperbolic tangent"),
+        (lambda b, x, y: op.nn.gelu_tanh(op.matmul(x, y)), [(4, 8), (8, 16)], "not documented"),
+        (lambda b, x, y: op.clip(op.matmul(x, y), 0, 6), [(4, 8), (8, 16)], "no bias, residual, maximum"),
         (lambda b, x, y: turned(op.matmul(x, y), 1, 0), [(4, 8), (8, 16)], "does not lie as its sums"),
         (lambda b, x: op.nn.softmax(x), [(4, 8)], "not one reduction"),
     ],
@@ -176,10 +192,11 @@ def test_a_model_runs_its_products_on_the_library(tmp_path: Path, cublaslt: Fake
     assert third == "compute 68, A N 32x9/32 type 0, B N 9x18/9, D 32x18 type 0, batches 1, epilogue 1, beta 1"
 
 
+@pytest.mark.parametrize("has_gelu", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize(("left_by_depth", "right_by_depth"), [(True, False), (False, True)])
 def test_layouts_and_numbers_multiply(
-    dtype: str, left_by_depth: bool, right_by_depth: bool, cublaslt: FakeCublasLt
+    dtype: str, left_by_depth: bool, right_by_depth: bool, has_gelu: bool, cublaslt: FakeCublasLt
 ) -> None:
     """A batch of products whose right operand is the same in each, with a bias and a residual."""
     draw = np.random.default_rng(5)
@@ -190,7 +207,7 @@ def test_layouts_and_numbers_multiply(
         3, 4, 6, 8,
         OperandLayout(True, 8, 32) if left_by_depth else OperandLayout(False, 4, 32),
         OperandLayout(True, 8, 0) if right_by_depth else OperandLayout(False, 6, 0),
-        dtype, dtype, tfloat32=dtype == "float32", has_bias=True, has_relu=False, has_residual=True,
+        dtype, dtype, tfloat32=dtype == "float32", has_bias=True, has_relu=False, has_residual=True, has_gelu=has_gelu,
     )  # fmt: skip
     device = open_device(find_devices()[0])
     lies = (left if left_by_depth else left.transpose(0, 2, 1)), (right.T if right_by_depth else right)
@@ -202,12 +219,17 @@ def test_layouts_and_numbers_multiply(
         loaded.run([each.address for each in tensors[:5]], tensors[5].address, 1)
         device.call("cuMemcpyDtoH_v2", copy.ctypes.data, tensors[2].address, copy.nbytes)
     wide = left.astype(np.float32) @ right.astype(np.float32) + bias.astype(np.float32) + residual.astype(np.float32)
-    np.testing.assert_array_equal(copy, wide.astype(dtype))
+    if has_gelu:
+        wide *= 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))
+        precision = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-6}[dtype]
+        np.testing.assert_allclose(copy.astype(np.float64), wide, rtol=precision, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(copy, wide.astype(dtype))
     number = {"float16": 2, "bfloat16": 14, "float32": 0}[dtype]
     compute = 77 if dtype == "float32" else 68
     (told,) = cublaslt.products
     assert told.startswith(f"compute {compute}, ")
-    assert told.endswith(f"D 6x4 type {number}, batches 3, epilogue 4, beta 1")
+    assert told.endswith(f"D 6x4 type {number}, batches 3, epilogue {36 if has_gelu else 4}, beta 1")
 
 
 @pytest.mark.parametrize(
@@ -280,5 +302,5 @@ def test_the_numbers_are_those_of_the_header() -> None:
     assert (known["CUBLAS_COMPUTE_32F"], known["CUBLAS_COMPUTE_32F_FAST_TF32"]) == (
         api.COMPUTE_32F, api.COMPUTE_32F_FAST_TF32,
     )  # fmt: skip
-    epilogues = (api.EPILOGUE_NONE, api.EPILOGUE_RELU, api.EPILOGUE_BIAS)
-    assert tuple(known[f"CUBLASLT_EPILOGUE_{each}"] for each in ("DEFAULT", "RELU", "BIAS")) == epilogues
+    epilogues = (api.EPILOGUE_NONE, api.EPILOGUE_RELU, api.EPILOGUE_GELU, api.EPILOGUE_BIAS)
+    assert tuple(known[f"CUBLASLT_EPILOGUE_{each}"] for each in ("DEFAULT", "RELU", "GELU", "BIAS")) == epilogues

@@ -118,10 +118,11 @@ def test_a_bias_a_residual_and_a_maximum_are_operations() -> None:
     [
         (lambda b, x, w: op.nn.relu(convolved(b, x, w)), [IMAGE, WEIGHT], "without a bias"),
         (lambda b, x, w, r: op.add(convolved(b, x, w, padding=1), r), [IMAGE, WEIGHT, (2, 7, 9, 8)], "without a bias"),
-        (lambda b, x, w: op.sigmoid(convolved(b, x, w)), [IMAGE, WEIGHT], "no bias, residual or maximum"),
+        (lambda b, x, w: op.nn.gelu_tanh(convolved(b, x, w)), [IMAGE, WEIGHT], "no GELU"),
+        (lambda b, x, w: op.sigmoid(convolved(b, x, w)), [IMAGE, WEIGHT], "no bias, residual, maximum"),
         (
             lambda b, x, w, p: op.add(op.nn.relu(op.add(convolved(b, x, w), p)), p), [IMAGE, WEIGHT, (8,)],
-            "no bias, residual or maximum",
+            "no bias, residual, maximum",
         ),
         (lambda b, x, w: op.permute_dims(convolved(b, x, w), [0, 3, 1, 2]), [IMAGE, WEIGHT], "lie as its sums"),
         (lambda b, x, w: convolved(b, x, w), [(2, 7, 9, 3), (8, 3, 3, 3)], "16 bytes do not divide"),
