@@ -2,8 +2,9 @@
 
 Each model is compiled with all backends three times, each in a process of its own: from nothing, from what the first
 one measured, and as a user does who compiles it once more. Then it runs beside our kernels alone, measured too, ONNX
-Runtime and OpenVINO, in interleaved rounds. What is compiled stays in the folder of `--keep`, so that one call may
-compile and another one time.
+Runtime and OpenVINO, in interleaved rounds. Where all stays on cpu, so that both files of ours have the same code and
+weights, one of them runs: two processes of one program would tell what the rounds cannot. What is compiled stays in the
+folder of `--keep`, so that one call may compile and another one time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import contextlib
 import json
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,8 +25,9 @@ from bench.peers.engine import Compiled, Job
 from bench.protocol import ComparisonPlan
 from bench.remote import EngineError, RemoteProcess, Worker
 from bench.result import ComparisonResult, EngineResult, Ratio, notes
+from fusion.module.archive import MANIFEST
 
-BACKENDS = ("onnxruntime", "openvino", "cpu")
+BACKENDS = ("onednn", "onnxruntime", "openvino", "cpu")
 ALONE = "fusion on cpu"
 _OURS = ("cpu", "onnxruntime")
 _PEERS = ("onnxruntime", "openvino")
@@ -85,6 +88,11 @@ class ModelFolder:
     def alone(self) -> Path:
         """That of our kernels alone."""
         return self.folder / "alone.fusion"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether both have the same code and weights."""
+        return _program_of(self.placed) == _program_of(self.alone)
 
     def compile(
         self, step: str, job: Job, backends: Sequence[str], saved: Path | None = None, *, cache: bool = False
@@ -148,7 +156,8 @@ def compare(job: Job, plan: ComparisonPlan, kept: ModelFolder, model: zoo.ZooMod
         EngineError: ONNX Runtime, which all are checked against, failed.
     """
     result = ComparisonResult(model.name, {name: tuple(shape) for name, shape in job.shapes.items()}, plan.threads)
-    jobs = {OURS: _saved(job, kept.placed), ALONE: _saved(job, kept.alone), **dict.fromkeys(_PEERS, job)}
+    alone = {} if kept.is_alone else {ALONE: _saved(job, kept.alone)}
+    jobs = {OURS: _saved(job, kept.placed), **alone, **dict.fromkeys(_PEERS, job)}
     result.engines = {name: EngineResult() for name in jobs}
     with TemporaryDirectory(prefix="fusion-cover-") as folder, contextlib.ExitStack() as stack:
         workers: dict[str, Worker] = {}
@@ -178,28 +187,51 @@ def _compared(name: str, kept: ModelFolder, options: argparse.Namespace) -> Comp
 
 
 def best_alone(result: ComparisonResult) -> tuple[str, Ratio] | None:
-    """Return the engine that is fastest alone, and its latency over that of the placed model."""
-    return min(result.ratios.items(), key=lambda each: each[1].median, default=None)
+    """Return the engine that is fastest alone, and its latency over that of the placed model: of our kernels alone 1
+    where they were not timed, as they are the placed model."""
+    if not result.ratios:
+        return None
+    same = {ALONE: Ratio(1.0, 1.0, 1.0)}
+    return min({**same, **result.ratios}.items(), key=lambda each: each[1].median)
+
+
+def best_peer(result: ComparisonResult) -> tuple[str, Ratio] | None:
+    """Return the engine that is fastest alone of those that are not ours, and its latency over the placed model's."""
+    peers = {name: ratio for name, ratio in result.ratios.items() if name != ALONE}
+    return min(peers.items(), key=lambda each: each[1].median, default=None)
+
+
+def _program_of(path: Path) -> dict[str, tuple[int, int]]:
+    """Return the size and checksum of each member of a saved module but the one that tells what was measured."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    return {each.filename: (each.file_size, each.CRC) for each in members if each.filename != MANIFEST}
 
 
 def _line(result: ComparisonResult) -> str:
-    best = best_alone(result)
-    return f"{result.model}: no numbers" if best is None else f"{result.model}: {best[1].median:.3f} of {best[0]}"
+    best, peer = best_alone(result), best_peer(result)
+    if best is None or peer is None:
+        return f"{result.model}: no numbers"
+    return f"{result.model}: {best[1].median:.3f} of {best[0]}, {peer[1].median:.3f} of {peer[0]}"
 
 
 def text(found: Sequence[tuple[PlacedModel, ComparisonResult]]) -> str:
     """Return the report as Markdown."""
     header = (
-        "model", "placed ms", f"{ALONE} ms", *(f"{name} ms" for name in _PEERS), "best alone", "ratio", "spread",
-        "search s", "with records s", "again s", "right", "placement",
+        "model", "placed ms", f"{ALONE} ms", *(f"{name} ms" for name in _PEERS), "over the better peer", "best alone",
+        "ratio", "search s", "with records s", "again s", "right", "placement",
     )  # fmt: skip
-    ratios = [best[1].median for _, result in found if (best := best_alone(result))]
+    alone, peers = ([best[1].median for _, each in found if (best := of(each))] for of in (best_alone, best_peer))
     return "\n".join([
         markdown.table(header, [_row(placed, result) for placed, result in found]),
         "",
-        "ratio = median over the rounds of (latency of the engine that is fastest alone / latency when placed).",
-        f"Below {_LOSES}: {sum(each < _LOSES for each in ratios)} of {len(ratios)}; "
-        f"above {_GAINS}: {sum(each > _GAINS for each in ratios)}.",
+        "ratio = median over the rounds of (latency of the engine that is fastest alone / latency when placed); "
+        f"{ALONE} is as fast where it is the same program.",
+        *(
+            f"Of the best {of}, below {_LOSES}: {sum(each < _LOSES for each in ratios)} of {len(ratios)}; "
+            f"above {_GAINS}: {sum(each > _GAINS for each in ratios)}."
+            for of, ratios in (("alone", alone), ("peer", peers))
+        ),
         *(f"- {result.model}: {note}" for placed, result in found for note in placed.first.notes),
         *(note for _, result in found for note in notes(result)),
         "",
@@ -207,17 +239,21 @@ def text(found: Sequence[tuple[PlacedModel, ComparisonResult]]) -> str:
 
 
 def _row(placed: PlacedModel, result: ComparisonResult) -> markdown.Row:
-    best = best_alone(result)
     latencies: Mapping[str, str] = {
         name: markdown.milliseconds(each.latency_ms) for name, each in result.engines.items()
     }
+    peer, best = best_peer(result), best_alone(result)
     return (
-        result.model, latencies[OURS], latencies[ALONE], *(latencies[name] for name in _PEERS),
-        best[0] if best else "", f"{best[1].median:.3f}" if best else "",
-        f"{best[1].low:.2f}-{best[1].high:.2f}" if best else "",
+        result.model, latencies[OURS], latencies.get(ALONE, "the same program"), *(latencies[name] for name in _PEERS),
+        _ratio(peer[1]) if peer else "", best[0] if best else "", _ratio(best[1]) if best else "",
         f"{placed.first.seconds:.1f}", f"{placed.known.seconds:.1f}", f"{placed.again.seconds:.2f}",
         "yes" if result.passed else "NO", placed.known.placement.partition(";")[0],
     )  # fmt: skip
+
+
+def _ratio(ratio: Ratio) -> str:
+    spread = f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.low < ratio.high else ""
+    return f"{ratio.median:.3f}{spread}"
 
 
 def as_json(found: Sequence[tuple[PlacedModel, ComparisonResult]]) -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 import onnx
 import pytest
 
-from bench.cover.zoo import ALONE, Compilation, ModelFolder, PlacedModel, best_alone, text
+from bench.cover.zoo import ALONE, Compilation, ModelFolder, PlacedModel, best_alone, best_peer, text
 from bench.gate import Verdict
 from bench.peers import OURS
 from bench.peers.engine import Job
 from bench.remote import EngineError
 from bench.result import ComparisonResult, EngineResult
+from fusion.module.archive import MANIFEST, write_archive
 from tests.module import small_models
 
 
@@ -35,15 +36,41 @@ def test_report() -> None:
     rounds = {OURS: [2.0, 2.0], ALONE: [2.1, 2.2], "onnxruntime": [3.0, 3.0], "openvino": [1.9, 2.0]}
     result.engines = {name: EngineResult(each) for name, each in rounds.items()}
     result.ours.verdict = Verdict()
-    best = best_alone(result)
+    best, peer = best_alone(result), best_peer(result)
     assert best is not None
     assert (best[0], best[1].median) == ("openvino", 0.975)
+    assert best == peer
     first = Compilation(9.0, "cpu: 3 operators in 1 calls; a run takes 2 ms", ("with openvino the model takes 3 ms",))
     report = text([(PlacedModel(first, first, first, first), result)])
-    (row,) = [line for line in report.splitlines() if line.startswith("| net")]
-    assert [cell.strip() for cell in row.strip("|").split("|")] == [
-        "net", "2.00", "2.15", "3.00", "1.95", "openvino", "0.975", "0.95-1.00", "9.0", "9.0", "9.00", "yes",
-        "cpu: 3 operators in 1 calls",
+    assert row_of(report) == [
+        "net", "2.00", "2.15", "3.00", "1.95", "0.975 (0.95-1.00)", "openvino", "0.975 (0.95-1.00)", "9.0", "9.0",
+        "9.00", "yes", "cpu: 3 operators in 1 calls",
     ]  # fmt: skip
-    assert "Below 0.98: 1 of 1; above 1.03: 0." in report
+    assert "Of the best alone, below 0.98: 1 of 1; above 1.03: 0." in report
     assert "- net: with openvino the model takes 3 ms" in report
+
+
+def test_a_model_that_stays_is_as_fast_as_alone() -> None:
+    result = ComparisonResult("net", {}, 2)
+    rounds = {OURS: [2.0, 2.0], "onnxruntime": [3.0, 3.2], "openvino": [4.0, 4.0]}
+    result.engines = {name: EngineResult(each) for name, each in rounds.items()}
+    first = Compilation(9.0, "cpu: 3 operators in 1 calls", ())
+    report = text([(PlacedModel(first, first, first, first), result)])
+    assert row_of(report)[2:8] == ["the same program", "3.10", "4.00", "1.550 (1.50-1.60)", ALONE, "1.000"]
+    assert "Of the best alone, below 0.98: 0 of 1; above 1.03: 0." in report
+    assert "Of the best peer, below 0.98: 0 of 1; above 1.03: 1." in report
+
+
+def row_of(report: str) -> list[str]:
+    (row,) = [line for line in report.splitlines() if line.startswith("| net")]
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_programs_are_told_apart(tmp_path: Path) -> None:
+    """By code and weights, not by what was measured."""
+    kept = ModelFolder(tmp_path)
+    for path, weights, manifest in ((kept.placed, b"1", b"2"), (kept.alone, b"1", b"3")):
+        write_archive(path, {MANIFEST: manifest, "weights": weights})
+    assert kept.is_alone
+    write_archive(kept.alone, {MANIFEST: b"2", "weights": b"4"})
+    assert not kept.is_alone
