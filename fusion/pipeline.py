@@ -117,9 +117,6 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         FoldConstants(makers=not ctx.opens_sizes),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
         *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
-        WidenConvolutions(),
-        SplitConv3d(),
-        SplitConv3dTranspose(),
         relax.transform.DecomposeOpsForInference(),
         *(cleaning if ctx.graph_libraries else []),
     ]
@@ -131,7 +128,11 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         *passes_before_regions(ctx, techniques),
         *([TakeRegions(ctx.graph_libraries, ctx.places, ctx.threads)] if ctx.graph_libraries else []),
         *([TakeSubgraphs(ctx.libraries, ctx.threads)] if ctx.libraries else []),
-        # Phase 2: where each tensor lies
+        # Phase 2: convolutions as our kernels compute them; a library takes those of one and three axes as they are
+        WidenConvolutions(),
+        SplitConv3d(),
+        SplitConv3dTranspose(),
+        # Phase 3: where each tensor lies
         AssignLayouts(ctx.compiler.layouts),
         *([LowerPrecision(ctx.compiler.rounding)] if ctx.precision == "bf16" else []),
         RotateHalves(),
@@ -157,7 +158,7 @@ def operator_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> lis
     compiler = ctx.compiler
     return [
         *preparing_passes(ctx, techniques),
-        # Phase 3: operators become TensorIR
+        # Phase 4: operators become TensorIR
         CallHostFunctions(),
         LowerAnchors(compiler.lowerings),
         LegalizeCalls(compiler.legalizations, compiler.safe_legalizations),
@@ -184,7 +185,7 @@ def group_passes(
     compiler = ctx.compiler
     concats = Technique.STITCHING in techniques and not joins_apart
     return [
-        # Phase 4: groups become kernels
+        # Phase 5: groups become kernels
         FormGroups(why_not_fused, techniques, compiler.memory.start, like),
         relax.transform.FuseTIR(),
         RewriteReshapes(),
@@ -212,7 +213,7 @@ def joining_passes(branches: Mapping[str, tvm.IRModule], measure: Sequence[Pass]
     """Return the passes that join a module with its lowered `branches`; then `measure` tells which of their loops its
     kernels get in phase 6, `ScheduleKernels`."""
     return [
-        # Phase 5: one function
+        # Phase 6: one function
         InlineBranches(branches),
         *measure,
     ]

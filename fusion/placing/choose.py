@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from fusion.passes.try_library import try_libraries
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
+from fusion.placing.kernels_alone import measure_alone
 from fusion.placing.opens_apart import opens_apart
 from fusion.placing.part_times import kernel_records, times_of_kernels, times_of_regions
 from fusion.placing.records import REGIONS, backends_in, placement_at, placement_record, point_of
@@ -36,7 +38,7 @@ from fusion.placing.region_costs import TOLERANCES, Make, MeasuredCosts
 from fusion.placing.search import SearchedLibrary, search_placement
 from fusion.stages import stage
 from fusion.temporary_folder import temporary_folder
-from placement.cover.places import GivenPlaces, Places, PlacesByOrder
+from placement.cover.places import GivenPlaces, Places, PlacesByOrder, TakenOperators
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
 from tuning.known import Knowledge, ranked
@@ -119,7 +121,8 @@ class ChoosePlaces:
             return self.make(self.imported, self.ctx)
         name = names[best.task.key] if best else _ALL_CPU
         form = self._form(name, self.ctx)
-        times = _times(form, best, records, self._parts(name, form, knowledge))
+        parts = self._parts(name, form, knowledge)
+        times = _times(form, best, {names[record.task.key]: record for record in records if record.runs}, parts)
         if self.ctx.libraries_only:
             times = replace(times, all_cpu_seconds=None)
         lines = _lines(names, records, self._reasons, base=self._base, how=self._how)
@@ -145,22 +148,24 @@ class ChoosePlaces:
         """Return what is known of the parts of a `form`, which the placement of a `name` makes."""
         if self.imported.branches or not self.ctx.graph_libraries or self.ctx.libraries_only:
             return {}
-        regions = times_of_regions(self._mixed, self._offers, self.ctx, knowledge) if name == _MIXED else {}
+        groups = self._places(name)(self._graph.graph, self._taken)
+        regions = times_of_regions(groups, self._offers, self.ctx, knowledge)
         kernels = times_of_kernels(self._graph, form, self.ctx, knowledge)
         if name != _ALL_CPU and self.ctx.effort != FAST and form.kernels.keys() - kernels.keys():
             # Beside regions kernels are others than where all is on cpu, which alone was timed.
-            knowledge.keep(self._records_of(form, knowledge))
+            self._time_kernels(form, knowledge)
             kernels = times_of_kernels(self._graph, form, self.ctx, knowledge)
         return {**kernels, **regions}
 
-    def _records_of(self, form: Specialization, knowledge: Knowledge) -> list[Record]:
-        """Return what is not known of the kernels of a form: what they take in it."""
-        try:
-            made = kernel_records(self._graph, kernel_costs(self._graph, form), self.ctx, knowledge)
-        except (Declined, FusionError):
-            return []
-        known = {record.task.key for record in knowledge.records(record.task for record in made)}
-        return [record for record in made if record.task.key not in known]
+    def _time_kernels(self, form: Specialization, knowledge: Knowledge) -> None:
+        """Keep what is not known of the kernels of a form: what they take in it, and on libraries that run them."""
+        with suppress(Declined, FusionError, OSError):
+            kernels = kernel_costs(self._graph, form)
+            made = kernel_records(self._graph, kernels, self.ctx, knowledge)
+            known = {record.task.key for record in knowledge.records(record.task for record in made)}
+            knowledge.keep([record for record in made if record.task.key not in known])
+            with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
+                measure_alone(self._costs(_Bench(knowledge, session, folder, ""), self.ctx.deadline), kernels)
 
     def _is_known(self, name: str, record: Record) -> bool:
         """Return whether what a record tells is a placement by libraries which neither crash nor hang; where it tells
@@ -189,6 +194,11 @@ class ChoosePlaces:
             except (ExecutionError, OSError) as error:
                 self._failed[failure_of(name, "takes nothing", error)] = None
         return self._offers.get(place)
+
+    def _taken(self, place: int) -> TakenOperators:
+        """Return what the library at a position takes, nothing where it crashes or hangs."""
+        offer = self._offer(place)
+        return TakenOperators(frozenset()) if offer is None else offer.taken
 
     def _parts_of(self, place: int) -> Sequence[frozenset[int]] | None:
         """Return the parts that the library at a position runs, None where it runs any region; it was tried."""
@@ -325,12 +335,8 @@ class ChoosePlaces:
         except (Declined, FusionError):
             return ()
         deadline = self.ctx.deadline.before(_SECONDS)  # what is found is compared, too
-        ctx = replace(self._ctx_apart, deadline=deadline)
-        costs = MeasuredCosts(
-            imported=self.imported, ctx=ctx, make=self.make, found=found, offers=self._offers,
-            knowledge=bench.knowledge, session=bench.session, folder=bench.folder, all_cpu=bench.all_cpu,
-            tolerance=self._tolerance,
-        )  # fmt: skip
+        costs = self._costs(bench, deadline)
+        measure_alone(costs, kernels)
         ends = deadline.within(_SEARCH_SECONDS)
         best = search_placement(found.graph, kernels, libraries, costs, lambda: ends.left > 0)
         for place, reason in costs.broken.items():
@@ -340,6 +346,14 @@ class ChoosePlaces:
         takes = {place: library.takes for place, library in libraries.items()}
         known = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)  # they have forms
         return () if any(_there(best) == _there(whole) for whole in known) else best
+
+    def _costs(self, bench: _Bench, deadline: Deadline) -> MeasuredCosts:
+        """Return what says what parts take, until a deadline."""
+        return MeasuredCosts(
+            imported=self.imported, ctx=replace(self._ctx_apart, deadline=deadline), make=self.make, found=self._graph,
+            offers=self._offers, knowledge=bench.knowledge, session=bench.session, folder=bench.folder,
+            all_cpu=bench.all_cpu, tolerance=self._tolerance,
+        )  # fmt: skip
 
     @property
     def _seconds(self) -> float:
@@ -362,16 +376,18 @@ def _there(groups: Iterable[PlacedSubgraph]) -> frozenset[PlacedSubgraph]:
 
 
 def _times(
-    form: Specialization, best: Record | None, records: Sequence[Record], parts: Mapping[str, PartTimes]
+    form: Specialization, best: Record | None, measured: Mapping[str, Record], parts: Mapping[str, PartTimes]
 ) -> PlacementTimes:
     """Return what is known of a form that the `best` placement makes, or that runs on our kernels alone where none is
-    better; `parts` took what was measured of them alone, and the only part of a form what the whole does."""
-    measured = [record for record in records if record.runs]
+    better; `measured` are placements by name. `parts` took what was measured of them alone, and the only part of a form
+    what the whole does."""
     if best is None:
-        ours = min((record.default_s for record in measured), default=None)
+        ours = min((record.default_s for record in measured.values()), default=None)
         return PlacementTimes(ours, ours, parts)
     if len(form.subgraphs) == 1 and not form.kernels:
-        parts = {next(iter(form.subgraphs)): PartTimes(best.seconds, GENERATOR, best.default_s)}
+        others = {name: each.ratio for name, each in measured.items() if each is not best and name != _MIXED}
+        runner_up, ratio = min([(GENERATOR, 1.0), *others.items()], key=lambda each: each[1])
+        parts = {next(iter(form.subgraphs)): PartTimes(best.seconds, runner_up, best.default_s * ratio)}
     return PlacementTimes(best.seconds, best.default_s, parts)
 
 

@@ -79,8 +79,8 @@ def _beside(ours: float, ratios: Mapping[str, float]) -> PartTimes:
 def times_of_regions(
     groups: Sequence[PlacedSubgraph], offers: Mapping[int, LibraryOffer], ctx: Context, knowledge: Knowledge
 ) -> dict[str, PartTimes]:
-    """Return what each region of a placement takes alone, by the key of its call, where that was measured, and what our
-    kernels take for it."""
+    """Return what each region of a placement takes alone, by the key of its call, where that was measured, and what the
+    fastest other backend does that was measured for it, our kernels among them."""
     found: dict[str, PartTimes] = {}
     for group in groups:
         if group.backend == HOST:
@@ -89,8 +89,16 @@ def times_of_regions(
         offer = offers[group.backend]
         function = offer.function(group.operators).function
         parts = parts_within([group.operators], group.operators) if offer.taken.parts is not None else None
-        records = knowledge.records([region_task(function, name, ctx, knowledge, parts)])
-        if records and records[0].runs:
+        tasks = {
+            each: region_task(function, each, ctx, knowledge, parts if each == name else None)
+            for each in ctx.graph_libraries
+        }
+        known = {record.task.key: record for record in knowledge.records(tasks.values()) if record.runs}
+        ratios = {each: known[task.key].ratio for each, task in tasks.items() if task.key in known}
+        if name in ratios:
+            record = known[tasks[name].key]
+            others = {each: ratio for each, ratio in ratios.items() if each != name}
+            best = _beside(record.default_s, {GENERATOR: 1.0, **others})
             key = subgraph_key(name, ctx.graph_libraries[name].export(function), ctx.threads)
-            found[key] = PartTimes(records[0].seconds, GENERATOR, records[0].default_s)
+            found[key] = PartTimes(record.seconds, best.runner_up, best.runner_up_seconds)
     return found

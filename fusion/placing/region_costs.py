@@ -65,6 +65,7 @@ class MeasuredCosts:
         tolerance: By how much results may differ, as a share of the largest.
         asked: What is known of regions, by the keys of their tasks, as far as they are the first of their operators, or
             not.
+        alone: Keys of questions about single kernels, which are answered before any region is asked for.
         broken: Which libraries are asked for nothing more, by their positions, and why.
     """
 
@@ -79,6 +80,7 @@ class MeasuredCosts:
     all_cpu: str
     tolerance: float
     asked: dict[bool, dict[str, Record]] = field(default_factory=lambda: {True: {}, False: {}}, init=False)
+    alone: set[str] = field(default_factory=set, init=False)
     broken: dict[int, str] = field(default_factory=dict, init=False)
     _files: int = field(default=0, init=False)
     _wholes: dict[str, str] = field(default_factory=dict, init=False)
@@ -95,7 +97,7 @@ class MeasuredCosts:
         is_first = whole.key not in self._wholes or self._wholes[whole.key] == task.key
         asked = self.asked[is_first]
         record = asked.get(task.key) or next(iter(self.knowledge.records([task])), None)
-        count = sum(each.task.family == task.family for each in asked.values())
+        count = sum(each.task.family == task.family for key, each in asked.items() if key not in self.alone)
         if record is None and backend not in self.broken and count < MOST_STRUCTURES and self.ctx.deadline.left > 0:
             record = placement_record(task, REGIONS, self._compare(operators, function, backend, inside), time.time())
             self.knowledge.keep([record, *self._told_besides(record, whole, backend, parts)])
@@ -223,17 +225,18 @@ def _task(
     function: relax.Function, family: str, ctx: Context, knowledge: Knowledge, parts: str = ""
 ) -> TuningTask:
     text = f"{ctx.precision}\n{function.script(show_meta=False)}{parts}"  # without the values of weights
-    tensors = tuple((spec.dtype, spec.extents) for spec in _specs("p", [param.ty for param in function.params]))
+    tensors = tuple((spec.dtype, spec.extents) for spec in specs_of("p", [param.ty for param in function.params]))
     return TuningTask(PLACEMENT, family, hashlib.sha256(text.encode()).hexdigest(), tensors, knowledge.environment)
 
 
 def _model_of(function: relax.Function) -> ImportedModel:
     mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     results = list(function.ret_ty.fields) if isinstance(function.ret_ty, relax.TupleType) else [function.ret_ty]
-    return ImportedModel(mod, _specs("p", [param.ty for param in function.params]), _specs("y", results))
+    return ImportedModel(mod, specs_of("p", [param.ty for param in function.params]), specs_of("y", results))
 
 
-def _specs(letter: str, kinds: Sequence[relax.Type]) -> tuple[TensorSpec, ...]:
+def specs_of(letter: str, kinds: Sequence[relax.Type]) -> tuple[TensorSpec, ...]:
+    """Return tensors of some kinds, named by a letter and their positions."""
     return tuple(
         TensorSpec(f"{letter}{place}", known_extents(kind.shape), str(kind.dtype))
         for place, kind in enumerate(kinds)

@@ -17,7 +17,7 @@ from backends.machine_limits import MachineLimits, Stream
 from fusion.carried_errors import take_raised
 from fusion.module.open_plan import describe_sizes
 from fusion.module.plan import Argument, Condition, KernelCall
-from fusion.module.program import Arena, KernelProgram
+from fusion.module.program import Arena, KernelProgram, RunMemory
 from fusion.module.specialization import Specialization
 from fusion.report.known_limits import known_limits
 from fusion.report.table import format_table, number, shorten
@@ -151,12 +151,18 @@ def time_calls(
     threads as the calling one uses."""
     memory = program.arenas.take()
     try:
-        program.run_in(memory, arrays)
-        bound = _taken_calls(program, memory.at(arrays), arrays)
+        bound = bind_calls(program, memory, arrays)
         rounds = rounds_of(lambda: [timed(call) for call in bound], seconds)
     finally:
         program.arenas.give(memory)
     return [call.plan for call in bound], [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def bind_calls(program: KernelProgram, memory: RunMemory, arrays: Sequence[np.ndarray]) -> list[BoundCall]:
+    """Return the kernel calls of a run on `arrays`, which may be made again for as long as nobody else has the
+    `memory`."""
+    program.run_in(memory, arrays)
+    return _taken_calls(program, memory.at(arrays), arrays)
 
 
 def sizes_of(form: Specialization, arrays: Sequence[np.ndarray]) -> str:
@@ -191,8 +197,14 @@ def rounds_of(measure: Callable[[], list[float]], seconds: float) -> list[list[f
 
 
 @dataclass(frozen=True)
-class _Call:
-    """A kernel call with its tensors."""
+class BoundCall:
+    """A kernel call with its tensors.
+
+    Attributes:
+        plan: Which call it is.
+        function: The kernel.
+        tensors: What it is called with.
+    """
 
     plan: KernelCall
     function: Callable[..., object]
@@ -208,7 +220,7 @@ class _Call:
             return error  # of a check of memory that only a run fills
 
 
-def _taken_calls(program: KernelProgram, arena: Arena, arrays: Sequence[np.ndarray]) -> list[_Call]:
+def _taken_calls(program: KernelProgram, arena: Arena, arrays: Sequence[np.ndarray]) -> list[BoundCall]:
     """Return the kernel calls that a run on `arrays` makes; `arena` was used for one, so its conditions are there."""
     inputs = tuple(slot.bind(array) for slot, array in zip(arena.slots, arrays, strict=True))
     opened = len(arena.constants) - len(program.weights) - len(arena.buffers)  # constants that depend on sizes
@@ -225,7 +237,7 @@ def _taken_calls(program: KernelProgram, arena: Arena, arrays: Sequence[np.ndarr
 
     taken = [call for call in program.calls(arrays) if all(map(holds, call.conditions))]
     functions = {call.kernel: program.library.functions.get_function(call.kernel, query_imports=True) for call in taken}
-    return [_Call(call, functions[call.kernel], tuple(map(find, call.arguments))) for call in taken]
+    return [BoundCall(call, functions[call.kernel], tuple(map(find, call.arguments))) for call in taken]
 
 
 def _find_tensor(argument: Argument, known: Mapping[str, Sequence[Tensor]]) -> Tensor:
