@@ -17,6 +17,7 @@ from fusion.frontends.origins import origins_of, without_origins
 from fusion.guards import FROM_ZERO
 from fusion.guards.check import check, check_in_numpy
 from fusion.guards.conditions import Bounds
+from fusion.guards.in_numpy import first_failure
 from fusion.guards.kinds import Guard, operand_guard
 from fusion.passes.ranges import Ranges
 from fusion.passes.rebuild import rebuild_main
@@ -87,15 +88,20 @@ class GuardOperands:
 
 def unchecked(main: relax.Function) -> dict[relax.Var, tuple[int, ...]]:
     """Return of each operator on whose operands something is demanded what is known to hold, so that runs do not check
-    it: 0 for each operand of which that is not, -1 for numbers that are less than 0, as a divisor may be, else 1."""
+    it: 0 for each operand of which that is not, -1 for numbers that are less than 0, as a divisor may be, 2 for
+    constant places of which some count from the end and are moved to what these are at this size, else 1."""
     demanding = {var: value for var, value in Bindings.of(main).values.items() if call_name(value) in _FIND}
     if not demanding:
         return {}
     ranges = Ranges(main)
 
     def sign(call: relax.Call, demand: OperandCondition) -> int:
-        known = ranges.of(_at(call, demand.place))
-        if known is None or not _holds(ranges, call, demand, _guard(call, demand, "")):
+        operand, guard = _at(call, demand.place), _guard(call, demand, "")
+        if demand.kind == "index" and isinstance(operand, GenericConst) and guard is not None:
+            places = operand.value.numpy()
+            return 0 if first_failure(places, guard) is not None else 2 if (places < 0).any() else 1
+        known = ranges.of(operand)
+        if known is None or not _holds(ranges, call, demand, guard):
             return 0
         return -1 if known.low < 0 else 1
 

@@ -61,6 +61,18 @@ def test_a_row_behind_the_last_is_refused() -> None:
             module(rows(count))
 
 
+def test_a_row_counted_from_the_end_before_the_first_is_refused() -> None:
+    """It was the first row."""
+    behind = [helper.make_node("Gather", ["x", "number"], ["made"], axis=1)]
+    module = fusion.compile(model(*behind, number=-20), wait=True, cache=False, threads=1)
+    for count in (40, 20):
+        np.testing.assert_array_equal(module(rows(count))[0], rows(count)[:, [count - 20]])
+    for count in (19, 5, 1):
+        with pytest.raises(ExecutionError, match="outside its axis"):
+            module(rows(count))
+    assert "n 20 to 4096" in module.explain()
+
+
 def test_a_divisor_that_is_0_at_one_size_between_others_is_refused_there() -> None:
     """It ended the process."""
     behind = [
