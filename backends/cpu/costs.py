@@ -104,7 +104,7 @@ SPLIT_WEIGHT_CYCLES: Annotated[
     float,
     Cost("cycles/vector", "512x768x768 with and without: 12 ns on the way from L3", "two vCPUs of Emerald Rapids"),
 ] = 20.0
-"""What that of a vector of weights takes, which each task makes anew."""
+"""What that of a vector of weights takes where each task makes it anew."""
 
 TERM_SUM_CYCLES: Annotated[
     float, Cost("cycles/vector", "512x768x768 with and without: 18 ns unfetched", "two vCPUs of Emerald Rapids")

@@ -14,7 +14,7 @@ from fusion.bindings import call_arguments, callee
 
 
 def repack_weights(mod: tvm.IRModule, repacks: Mapping[GlobalVar, Repack]) -> tvm.IRModule:
-    """Return `mod` with the constants that calls of these kernels in `main` take at `Repack.parameter` repacked.
+    """Return `mod` with the constants that calls of these kernels in `main` take at `Repack.parameters` repacked.
 
     `call_tir(conv, (x, w))`  ->  `call_tir(conv, (x, G w G^T))`
     """
@@ -36,13 +36,14 @@ class _Repacker(PyExprMutator):  # type: ignore[misc]  # TVM's decorator is unty
         self.repacks, self.symbols = repacks, symbols
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Replace the name and one argument in a call of a kernel."""
+        """Replace the name and the constants in a call of a kernel."""
         symbol = callee(call) if call.args else None
         repack = self.repacks.get(symbol) if isinstance(symbol, GlobalVar) else None
         if repack is None:
             return call
         arguments = call_arguments(call)
-        weight = arguments[repack.parameter]
-        assert isinstance(weight, GenericConst), "the lowering of an anchor packs constants only"
-        arguments[repack.parameter] = relax.const(tvm.runtime.tensor(repack.pack(weight.value.numpy())))
+        for place in repack.parameters:
+            weight = arguments[place]
+            assert isinstance(weight, GenericConst), "the lowering of an anchor packs constants only"
+            arguments[place] = relax.const(tvm.runtime.tensor(repack.pack(weight.value.numpy())))
         return relax.Call(call.op, [self.symbols[symbol], relax.Tuple(arguments)], call.attrs, call.ty_args)

@@ -12,14 +12,14 @@ from tvm import tirx
 
 @dataclass(frozen=True)
 class Repack:
-    """A change to a constant that a kernel is called with, made before the run.
+    """A change to constants that a kernel is called with, made before the run.
 
     Attributes:
-        parameter: Its position among the kernel's parameters.
+        parameters: Their positions among the kernel's parameters.
         pack: Old value to new.
     """
 
-    parameter: int
+    parameters: tuple[int, ...]
     pack: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
@@ -28,11 +28,11 @@ class Scheduled:
     """A PrimFunc with its final loops.
 
     Attributes:
-        func: Same parameters as the input, but for the shape of the one that is repacked.
+        func: Same parameters as the input, but for the shapes of those that are repacked.
         template: Name of the template that made it.
         tile: The loop structure in words, for `explain`.
         note: Which better templates did not take the function, and why; empty where the first one did.
-        repack: What its callers have to do to a constant.
+        repack: What its callers have to do to constants.
         cycles: What the template estimates the slowest thread to take; 0 where it has no estimate.
         is_last_resort: Whether these are plain loops, or compute anchors as any other stage: no family took it.
     """

@@ -68,7 +68,7 @@ def preallocate(
     roots = [root_of(bindings, result) for result in bindings.results()]
     # A condition is small, and `profile` reads it in its storage: as an output it is copied.
     outputs = frozenset(root for root in roots if isinstance(root, relax.Var)) - live.conditions
-    scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs, sizes), sizes, apart)
+    scan = _Scan(bindings, live, outputs, _parameter_arguments(main, n_inputs, sizes), sizes, apart=apart)
     blocks = [_rewrite_block(block, scan) for block in main.body.blocks]
     plan = RunPlan(tuple(scan.storages), tuple(scan.buffers), tuple(scan.calls), _outputs(main, roots, scan))
     body = relax.SeqExpr([block for block in blocks if block.bindings], main.body.body)

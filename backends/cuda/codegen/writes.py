@@ -35,7 +35,10 @@ def _given_to_write(call: Call) -> Iterator[Var]:
     """Yield the buffers that a call is given, itself or an address in them, without a promise to read only."""
     if call.op.name == _ADDRESS:
         return
-    name = str(call.args[0].value).partition("<")[0] if call.op.name == _FUNCTION else ""
+    name = ""
+    if call.op.name == _FUNCTION:
+        function, *_ = call.args
+        name = str(function.value).partition("<")[0]
     constant = (False, *_CONSTANT.get(name, ()))
     for number, argument in enumerate(call.args):
         if number >= len(constant) or not constant[number]:
@@ -45,6 +48,7 @@ def _given_to_write(call: Call) -> Iterator[Var]:
 def _place(value: Any) -> Iterator[Var]:
     """Yield the buffer that a value is, or is an address in, if it is."""
     if isinstance(value, Call) and value.op.name == _ADDRESS:
-        yield value.args[0].source
+        (load,) = value.args
+        yield load.source
     elif isinstance(value, Var) and hasattr(value.ty, "shape"):
         yield value

@@ -153,7 +153,7 @@ def _under_gelu(value: Expr) -> Expr | None:
     """
     if not isinstance(value, tirx.Mul):
         return None
-    one, inner = tirx.const(1.0, "float32"), gelu_tanh(value.a).b.args[0]
+    one, (inner,) = tirx.const(1.0, "float32"), gelu_tanh(value.a).b.args
     expected = value.a * (one / (one + tirx.exp(inner * tirx.const(-1.0, "float32"))))
     return _uncast(value.a) if structural_equal(expected, value) else None
 

@@ -161,8 +161,8 @@ class LoadedKernels:
         launches: list[LoadedLaunch | LoadedCall] = [
             LoadedLaunch(
                 self._function(file, each), each.blocks, each.threads, each.shared_bytes,
-                tuple(positions[argument] for argument in each.arguments),
-                tuple(positions[argument] for argument in each.writes),
+                pointers=tuple(positions[argument] for argument in each.arguments),
+                writes=tuple(positions[argument] for argument in each.writes),
             )
             for each in function.launches
         ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import tirx
 
 from backends.cpu.kernels.conv2d.emit_open_winograd import emit_open_winograd
@@ -15,6 +17,7 @@ from backends.tensorir.emit import Nest
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import read_roles
 from backends.tensorir.stages import dims_of
+from fusion.declined import Declined
 from partition.access import CONV2D
 
 
@@ -25,7 +28,10 @@ def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
         Declined: It has another form.
     """
     roles, nest = read_roles(func), Nest()
-    form = conv2d_space(roles, machine, threads).default
+    depth, channels = dims_of(roles.operands[0])[3], roles.shape[3]
+    if not (isinstance(depth, int) and isinstance(channels, int)):
+        raise Declined("only the call knows its channels")
+    form = conv2d_space(roles, replace(machine, tiles=False), threads).default  # loops for any size have no terms
     if isinstance(form, WinogradPlan):
         shape = shape_for_winograd(roles, machine)
         assert shape is not None, "a plan comes from its space"
@@ -33,7 +39,7 @@ def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
     work, _ = sum_over_taps(roles, machine, 1)
     panels = choose_panels(work.extents, machine, threads)
     batch, rows, columns, _ = roles.shape
-    _, _, width, depth = dims_of(roles.operands[0])
+    width = dims_of(roles.operands[0])[2]
     window = Window.from_annotation(roles.attrs["window"])
     row_bytes = width * (work.arithmetic.bytes * depth * window.strides[0])
     grid = grid_of(work, panels, batch, rows, row_bytes, machine=machine, threads=threads)

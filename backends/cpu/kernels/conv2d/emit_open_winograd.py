@@ -66,7 +66,7 @@ def emit_open_winograd(
     made = tirx.PrimFunc(params, nest.finish(), func.ret_type, func.attrs)
     size = plan.transform.tile
     tile = f"F({size}x{size}) {grid}; {table}; {rows.longest} tiles"
-    return Scheduled(made, "winograd", tile, repack=Repack(position, plan.transform.pack))
+    return Scheduled(made, "winograd", tile, repack=Repack((position,), plan.transform.pack))
 
 
 def _grid(nest: Nest, images: tuple[Expr, Expr], most: int, panels: int, threads: int) -> OpenGrid:

@@ -49,7 +49,7 @@ def emit_winograd(func: tirx.PrimFunc, roles: Roles, shape: WinogradShape, plan:
     params = [weights if param.same_as(packed) else param for param in func.params]
     position = next(index for index, param in enumerate(func.params) if param.same_as(packed))
     made = tirx.PrimFunc(params, nest.finish(), func.ret_type, func.attrs)
-    return Scheduled(made, NAME, str(plan), repack=Repack(position, plan.transform.pack))
+    return Scheduled(made, NAME, str(plan), repack=Repack((position,), plan.transform.pack))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ form for 64x64 as with their own."""
 def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking | WinogradPlan]:
     """Return the blockings of the sum, and the plans of Winograd's method where it applies; at typical sizes where they
     are open."""
-    extents = may_have_terms(extents_of_sum(roles, machine, _image(roles, machine)), machine)
+    extents = extents_of_sum(roles, machine, _image(roles, machine))
+    if OF_THE_RUN not in roles.attrs:
+        extents = may_have_terms(extents, machine)
     sums = blocking_space(extents, machine, threads)
     has_transform = arithmetic_of(dtype_of(roles.operands[0]), machine) is FLOAT32
     shape = shape_for_winograd(roles, machine) if has_transform else None

@@ -68,7 +68,7 @@ def _emitted(
         return Scheduled(func.with_body(body), RECURRENT, cut)
     params = [packed if param.same_as(weights) else param for param in func.params]
     made = tirx.PrimFunc(params, body, func.ret_type, attrs=func.attrs)
-    repack = Repack(_WEIGHTS, partial(_packed, gates=recurrence.gates, width=width))
+    repack = Repack((_WEIGHTS,), partial(_packed, gates=recurrence.gates, width=width))
     return Scheduled(made, RECURRENT, cut, repack=repack)
 
 

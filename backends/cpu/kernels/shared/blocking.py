@@ -67,14 +67,16 @@ def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Bl
     return Space(choose_blocking(extents, machine, threads), every, features)
 
 
-def term_blockings(extents: Extents, machine: Machine, threads: int) -> Iterator[Blocking]:
-    """Yield the cuts of a contraction whose float32 are multiplied as terms of bfloat16, where the machine may."""
+def term_blockings(extents: Extents, machine: Machine, threads: int, *, splits: bool = False) -> Iterator[Blocking]:
+    """Yield the cuts of a contraction whose float32 are multiplied as terms of bfloat16, where the machine may; those
+    of the weights are packed before the run, or each task `splits` them."""
     if not extents.has_terms:
         return
     vectors, steps = extents.vectors, TermSteps(extents.taps, extents.depth).count
     tile = RegisterTile(min(max(amx.ROWS // extents.width, 1), extents.height), extents.width, 1)
     rows = Split.of(extents.height, tile.height)
-    weight_bytes = 4 * amx.DEPTH * extents.lanes * vectors * steps * extents.products
+    weight_bytes = (4 if splits else 2 * amx.TERMS) * amx.DEPTH * extents.lanes * vectors * steps * extents.products
+    split_cycles = SPLIT_WEIGHT_CYCLES if splits else 0.0
     for row_chunks, panel_chunks in product(chunk_counts(rows.count, threads), chunk_counts(vectors, threads)):
         if extents.whole_rows and panel_chunks > 1:
             continue
@@ -82,7 +84,7 @@ def term_blockings(extents: Extents, machine: Machine, threads: int) -> Iterator
         pixels, panels = longest * extents.width, Split(vectors, panel_chunks).longest
         blocks = -(-panels // BLOCK_VECTORS)
         cycles = -(-pixels // amx.ROWS) * panels * steps * TERMS_CYCLES
-        cycles += pixels * steps * 2 * SPLIT_ROW_CYCLES * blocks + panels * steps * amx.DEPTH * SPLIT_WEIGHT_CYCLES
+        cycles += pixels * steps * 2 * SPLIT_ROW_CYCLES * blocks + panels * steps * amx.DEPTH * split_cycles
         cycles += pixels * panels * TERM_SUM_CYCLES
         tasks = extents.outer * row_chunks * panel_chunks
         cycles = (cycles * extents.products + extents.row_cycles * longest) * -(-tasks // threads)

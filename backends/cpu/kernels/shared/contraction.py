@@ -38,7 +38,7 @@ from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
 from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
-from backends.cpu.kernels.shared.term_products import TermProducts, TermSteps
+from backends.cpu.kernels.shared.term_products import TermProducts, TermSteps, TermWeights
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 from backends.tensorir.roles import Output
 
@@ -95,6 +95,7 @@ class Contraction:
         arithmetic: What a step of k is.
         seen: (first pixel, last pixel) -> the first and how many of the taps of each axis add to a rectangle of pixels
             between these corners; None: all do.
+        terms: The weights' terms, where they were packed before the run and it is computed in terms.
     """
 
     extents: Extents
@@ -105,6 +106,7 @@ class Contraction:
     outputs: tuple[Output, ...]
     arithmetic: Arithmetic = FLOAT32
     seen: Callable[[Pixel, Pixel], Sequence[tuple[Expr, Expr]]] | None = None
+    terms: TermWeights | None = None
 
 
 Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
@@ -183,6 +185,7 @@ def emit_terms(
         coordinates=partial(work.coordinates, outer, group),
         epilogue=Epilogue(work.outputs, scratch=None),
         granted=granted,
+        terms=work.terms,
     )
     pixels = (nest.settle("pixels", int64(count * extents.width)) for count in rows)
     kernel.emit(*vectors, *pixels)

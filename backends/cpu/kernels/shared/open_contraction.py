@@ -18,7 +18,7 @@ from tvm.tirx import ForKind
 
 from backends.cpu import amx, bfloat16
 from backends.cpu.kernels.shared.arithmetic import BFloat16
-from backends.cpu.kernels.shared.blocking import choose_blocking, choose_grid
+from backends.cpu.kernels.shared.blocking import choose_blocking, choose_grid, term_blockings
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, emit_terms, share
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, chunk_of
@@ -151,13 +151,14 @@ def _tiles(products: Sequence[Extents], machine: Machine, fill: bool) -> RowTabl
 def _terms_from(extents: Extents, machine: Machine) -> int:
     """Return of how many rows on terms are estimated to take less, by a task that has all panels; 0: of none."""
     bytes_each = extents.input_bytes // extents.height
-    found = 0
+    least = 0
     for rows in reversed(_PROBES if extents.has_terms else ()):
         at = replace(extents, height=rows, input_bytes=bytes_each * rows)
-        if not choose_blocking(at, machine, 1).in_terms:
+        as_float32 = choose_blocking(replace(at, has_terms=False), machine, 1)
+        if min(found.cycles for found in term_blockings(at, machine, 1, splits=True)) >= as_float32.cycles:
             break
-        found = rows
-    return found
+        least = rows
+    return least
 
 
 def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, threads: int) -> Blocking:

@@ -4,7 +4,7 @@ What a task of a contraction becomes whose blocking is `in_terms`:
 
     for block of vectors                            of up to 1024 rows, where there are several blocks of k
       for block of k
-        split weights                               their terms of both blocks, which L2 holds
+        [split weights]                             their terms of both blocks, which L2 holds, if they were not packed
         for 32 rows
           for strip of k
             split rows                              theirs, which L1 holds
@@ -34,10 +34,13 @@ from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch, ramp, splat
 
 BLOCK_VECTORS = 16
-"""Of a block of weights, whose terms over `_BLOCK_STEPS` L2 holds: 1.2 MB."""
+"""Of a block of weights, whose terms over `_BLOCK_STRIPS` L2 holds: 1.2 MB."""
 
-_BLOCK_STEPS, _STRIP_STEPS = 24, 4
-"""TermSteps of k of a block, and of a strip, of which L1 holds the terms of 32 rows: 24 KiB."""
+STRIP_STEPS = 4
+"""Steps of k of a strip, of which L1 holds the terms of 32 rows: 24 KiB."""
+
+_BLOCK_STRIPS = 6
+"""Strips of a block of k."""
 
 _KEPT = 32
 """Times 32 rows, whose sums of a block of vectors are kept between blocks of k: 1 MB."""
@@ -47,7 +50,7 @@ _WIDE = 8
 
 _LANES, _PAIRS = amx.COLUMNS, amx.DEPTH // 2
 _STEP_WORDS = amx.RIGHT_ELEMENTS // 2
-_STRIP_WORDS = _STRIP_STEPS * _STEP_WORDS
+_STRIP_WORDS = STRIP_STEPS * _STEP_WORDS
 _SUMS = amx.ROWS * amx.COLUMNS
 _HIGH, _SIZE, _INFINITE = 0xFFFF0000, 0x7FFFFFFF, 0x7F800000
 """Of the bits of a float32: those of its first term, those of its size, and those of an infinite one, which a NaN has
@@ -56,7 +59,7 @@ more than."""
 
 @dataclass(frozen=True)
 class TermSteps:
-    """TermSteps of k of all taps, one tap's after another's.
+    """Steps of k of all taps, one tap's after another's.
 
     Attributes:
         taps: Extents of the window loops.
@@ -77,6 +80,11 @@ class TermSteps:
         return prod(self.taps) * self.of_tap
 
     @property
+    def strips(self) -> int:
+        """In how many strips they are."""
+        return -(-self.count // STRIP_STEPS)
+
+    @property
     def rest(self) -> int:
         """Elements of a tap's last step where that is less than whole, 0 where it is whole."""
         return self.depth % amx.DEPTH
@@ -85,6 +93,47 @@ class TermSteps:
         """Return the taps of a step, and its first element of k."""
         tap = tirx.floordiv(step, self.of_tap)
         return unravel(tap, self.taps), tirx.floormod(step, self.of_tap) * amx.DEPTH
+
+
+@dataclass(frozen=True)
+class TermWeights:
+    """Terms of weights, two elements of k a word: [strip][vector][step][term][k / 2][channel].
+
+    Attributes:
+        memory: The words; where they were packed before the run, float32 by name, with a vector behind them that says
+            whether they are finite (`packed_terms.py`).
+        vectors: Of a strip.
+    """
+
+    memory: Var
+    vectors: int
+
+    @staticmethod
+    def declare(name: str, vectors: int, steps: TermSteps) -> TermWeights:
+        """Return weights that were packed."""
+        size = steps.strips * vectors * _STRIP_WORDS + _LANES
+        return TermWeights(tirx.decl_buffer((size,), "float32", name), vectors)
+
+    def at(self, strip: Expr, vector: Expr, step: Expr = 0) -> Expr:
+        """Return where the terms of a step of a strip begin."""
+        return (strip * self.vectors + vector) * _STRIP_WORDS + step * _STEP_WORDS
+
+    def are_finite(self, steps: TermSteps) -> Expr:
+        """Return whether all are, of those that were packed."""
+        flag = tirx.BufferLoad(self.memory, [int64(steps.strips * self.vectors * _STRIP_WORDS)])
+        return tirx.reinterpret("uint32", flag).equal(tirx.const(0, "uint32"))
+
+    def load(self, at: Expr, k: Expr) -> Expr:
+        """Return the vector of weights of an element of k of the step at `at`, the sum of their terms."""
+        shift = tirx.Cast("uint32", (1 - tirx.floormod(k, 2)) * 16)
+        found: Expr = None
+        for term in reversed(range(amx.TERMS)):
+            place = at + (tirx.floordiv(k, 2) + term * _PAIRS) * _LANES
+            word = _bits(tirx.BufferLoad(self.memory, [ramp(place, _LANES)]), _LANES)
+            high = tirx.bitwise_and(tirx.shift_left(word, splat(shift, _LANES)), splat(_high(), _LANES))
+            value = tirx.reinterpret(_vector("float32", _LANES), high)
+            found = value if found is None else value + found
+        return found
 
 
 @dataclass(frozen=True)
@@ -131,19 +180,15 @@ class _Scratch:
 
     Attributes:
         left: Terms of a strip of 32 rows, in bfloat16: [step][term][row][k].
-        right: Terms of a block of weights, two elements of k a word: [strip][vector][step][term][k / 2][channel].
+        right: Those of a block of weights that the task splits; None where they were packed.
         sums: [32 rows][vector][row][channel].
         vectors: Of a block, at most.
     """
 
     left: Var
-    right: Var
+    right: TermWeights | None
     sums: Var
     vectors: int
-
-    def right_at(self, strip: Expr, vector: Expr, step: Expr = 0) -> Expr:
-        """Return where the terms of a step of a strip begin."""
-        return (strip * self.vectors + vector) * _STRIP_WORDS + step * _STEP_WORDS
 
 
 @dataclass(frozen=True)
@@ -152,7 +197,7 @@ class _Block:
 
     Attributes:
         vector, vectors: The first, and how many.
-        step, steps: The first of k, and how many.
+        strip, strips: The first of k, and how many.
         begins, ends: Whether it has the first step of all, and the last.
         pixel, pixels: The first of the rows, and how many.
         sums: Where theirs begin.
@@ -160,8 +205,8 @@ class _Block:
 
     vector: Expr
     vectors: Expr
-    step: Expr
-    steps: Expr
+    strip: Expr
+    strips: Expr
     begins: Expr
     ends: Expr
     pixel: Expr = 0
@@ -174,13 +219,16 @@ class _Strip:
     """A strip of 32 rows.
 
     Attributes:
-        block: Its sizes.
+        block: Theirs, with what the strip has of it.
         index: Its place in the block of k.
+        step, steps: The first of k, and how many.
         next_pixel, next_step: Where the rows begin that are split after it.
     """
 
     block: _Block
     index: Expr
+    step: Expr
+    steps: Expr
     next_pixel: Expr
     next_step: Expr
 
@@ -198,6 +246,7 @@ class TermProducts:
         coordinates: (y, x, channel) -> indices of the anchor's result.
         epilogue: What becomes of sums.
         granted: Whether the task has tiles, an int32.
+        terms: The weights' terms where they were packed before the run; None where the task splits the weights.
     """
 
     nest: Nest
@@ -209,6 +258,7 @@ class TermProducts:
     coordinates: Callable[[Expr, Expr, Expr], list[Expr]]
     epilogue: Epilogue
     granted: Expr
+    terms: TermWeights | None = None
 
     def emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
         """Add `vectors` vectors of channels from `vector` on, times `pixels` rows from `pixel` on."""
@@ -221,30 +271,28 @@ class TermProducts:
 
     @property
     def _k_blocks(self) -> Split:
-        """How the steps of k are cut."""
-        return Split.of(self.steps.count, _BLOCK_STEPS)
+        """How the strips of k are cut."""
+        return Split.of(self.steps.strips, _BLOCK_STRIPS)
 
     def _emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
         """Add so many rows, whose sums are kept between blocks of k."""
         nest, cut = self.nest, self._k_blocks
         most, several = min(BLOCK_VECTORS, -(-self.channels // _LANES)), cut.count > 1
-        strips, kept = -(-cut.longest // _STRIP_STEPS), _KEPT if several else 1
         scratch = _Scratch(
-            left=nest.allocate("left_terms", (_STRIP_STEPS * amx.LEFT_ELEMENTS,), "uint16"),
-            right=nest.allocate("right_terms", (strips * most * _STRIP_WORDS,), "uint32"),
-            sums=nest.allocate("sums", (kept * most * _SUMS,)),
+            left=nest.allocate("left_terms", (STRIP_STEPS * amx.LEFT_ELEMENTS,), "uint16"),
+            right=None if self.terms else self._scratch_of(most, cut.longest),
+            sums=nest.allocate("sums", ((_KEPT if several else 1) * most * _SUMS,)),
             vectors=most,
         )
         with nest.loop("vectors", _ceil_div(vectors, most)) as index, nest.loop("k_block", cut.count) as place:
             block = _Block(
                 vector=nest.bind("first_vector", int64(vector + index * most)),
                 vectors=nest.bind("many_vectors", tirx.min(int64(most), vectors - index * most)),
-                step=int64(cut.start(place)), steps=int64(tile_count(cut, place)),
+                strip=int64(cut.start(place)), strips=int64(tile_count(cut, place)),
                 begins=int64(place) == 0, ends=int64(place) == cut.count - 1,
             )  # fmt: skip
-            weights = _Finite.allocate(nest, "weights_seen")
-            self._split_weights(scratch, block, weights)
-            may = nest.keep("may", tirx.Cast("int32", tirx.all(self.granted > 0, weights.holds(nest, "weight"))))
+            are_finite = self.terms.are_finite(self.steps) if self.terms else self._split_weights(scratch, block)
+            may = nest.keep("may", tirx.Cast("int32", tirx.all(self.granted > 0, are_finite)))
             with nest.loop("rows", _ceil_div(pixels, amx.ROWS)) as row:
                 rows = replace(
                     block, pixel=nest.bind("first_pixel", int64(pixel + row * amx.ROWS)),
@@ -258,46 +306,51 @@ class TermProducts:
     def _multiply(self, scratch: _Scratch, rows: _Block, may: Expr) -> None:
         """Add the sums of 32 rows, a strip of k after the other, in tiles where they `may` be and the strip is
         finite."""
-        nest, strips = self.nest, _ceil_div(rows.steps, _STRIP_STEPS)
-        with nest.loop("strip", strips) as place:
+        nest = self.nest
+        with nest.loop("strip", rows.strips) as place:
             index = int64(place)
-            is_last = index == strips - 1
-            block = replace(
-                rows, step=nest.bind("first_step", rows.step + index * _STRIP_STEPS),
-                steps=nest.bind("steps", tirx.min(int64(_STRIP_STEPS), rows.steps - index * _STRIP_STEPS)),
-                begins=tirx.all(rows.begins, index == 0), ends=tirx.all(rows.ends, is_last),
-            )  # fmt: skip
+            is_last = index == rows.strips - 1
+            first = nest.bind("first_step", (rows.strip + index) * STRIP_STEPS)
+            behind = tirx.Select(is_last, rows.strip * STRIP_STEPS, first + STRIP_STEPS)
             strip = _Strip(
-                block, index,
+                replace(rows, begins=tirx.all(rows.begins, index == 0), ends=tirx.all(rows.ends, is_last)), index,
+                step=first, steps=nest.bind("steps", tirx.min(int64(STRIP_STEPS), self.steps.count - first)),
                 next_pixel=nest.bind("next_pixel", tirx.Select(is_last, rows.pixel + amx.ROWS, rows.pixel)),
-                next_step=nest.bind("next_step", tirx.Select(is_last, rows.step, block.step + _STRIP_STEPS)),
+                next_step=nest.bind("next_step", behind),
             )  # fmt: skip
             seen = _Finite.allocate(nest, "rows_seen")
-            self._split_rows(scratch, block, seen)
-            in_tiles, by_element = partial(self._in_tiles, scratch, strip), partial(self._by_element, scratch, block)
+            self._split_rows(scratch, strip, seen)
+            in_tiles, by_element = partial(self._in_tiles, scratch, strip), partial(self._by_element, scratch, strip)
             nest.choose(tirx.all(may, seen.holds(nest, "row")), in_tiles, by_element)
 
-    def _split_weights(self, scratch: _Scratch, block: _Block, seen: _Finite) -> None:
-        """Add the split of a block's weights."""
-        nest, depth = self.nest, self.steps.depth
+    def _scratch_of(self, vectors: int, strips: int) -> TermWeights:
+        """Return memory for the terms of a block of weights."""
+        return TermWeights(self.nest.allocate("right_terms", (strips * vectors * _STRIP_WORDS,), "uint32"), vectors)
+
+    def _split_weights(self, scratch: _Scratch, block: _Block) -> Expr:
+        """Add the split of a block's weights; return whether they are finite."""
+        nest, depth, right = self.nest, self.steps.depth, scratch.right
+        assert right is not None, "weights are split into scratch"
+        seen = _Finite.allocate(nest, "weights_seen")
+        begin = block.strip * STRIP_STEPS
         with (
             nest.loop("v", block.vectors) as v,
-            nest.loop("step", block.steps) as step,
+            nest.loop("step", tirx.min(block.strips * STRIP_STEPS, self.steps.count - begin)) as step,
             nest.loop("pair", _PAIRS) as pair,
         ):
-            taps, k = self.steps.place(block.step + step)
-            strip, inside = tirx.floordiv(step, _STRIP_STEPS), tirx.floormod(step, _STRIP_STEPS)
-            to = scratch.right_at(strip, v, inside) + pair * _LANES
+            taps, k = self.steps.place(begin + step)
+            strip, inside = tirx.floordiv(step, STRIP_STEPS), tirx.floormod(step, STRIP_STEPS)
+            to = right.at(strip, v, inside) + pair * _LANES
             first = k + 2 * pair
             load = partial(self.load_weights, (block.vector + v) * _LANES, taps)
 
             def put(words: Iterable[Expr]) -> None:
                 for term, word in enumerate(words):
-                    nest.store(scratch.right, [ramp(to + term * _PAIRS * _LANES, _LANES)], word)
+                    nest.store(right.memory, [ramp(to + term * _PAIRS * _LANES, _LANES)], word)
 
             def split_two() -> None:
                 even, odd = load(first, 1), load(first + 1, 1)
-                nest.add(amx.split_weights(even, odd, tirx.BufferLoad(scratch.right, [to]), seen.first))
+                nest.add(amx.split_weights(even, odd, tirx.BufferLoad(right.memory, [to]), seen.first))
 
             def split_one() -> None:
                 weights = nest.bind("weights", load(first, _LANES))
@@ -316,13 +369,14 @@ class TermProducts:
                 nest.choose(first + 1 < depth, split_two, split_rest)
             else:
                 split_rest()
+        return seen.holds(nest, "weight")
 
-    def _split_rows(self, scratch: _Scratch, block: _Block, seen: _Finite) -> None:
+    def _split_rows(self, scratch: _Scratch, strip: _Strip, seen: _Finite) -> None:
         """Add the split of a strip of 32 rows."""
         nest = self.nest
-        with nest.loop("row", block.pixels) as row, nest.loop("step", block.steps) as step:
-            taps, k = self.steps.place(block.step + step)
-            load = partial(self.load_rows, *self._pixel(block.pixel + row), taps)
+        with nest.loop("row", strip.block.pixels) as row, nest.loop("step", strip.steps) as step:
+            taps, k = self.steps.place(strip.step + step)
+            load = partial(self.load_rows, *self._pixel(strip.block.pixel + row), taps)
             to = step * amx.LEFT_ELEMENTS + row * amx.DEPTH
 
             def split_whole() -> None:
@@ -356,10 +410,9 @@ class TermProducts:
         clears = tirx.Cast("int32", block.begins)
         with nest.loop("v", block.vectors) as v:
             left = tirx.BufferLoad(scratch.left, [int64(0)])
-            right = tirx.BufferLoad(scratch.right, [scratch.right_at(strip.index, v)])
             sums = tirx.BufferLoad(scratch.sums, [block.sums + v * _SUMS])
-            nest.add(amx.multiply(left, right, sums, block.steps, clears))
-            with nest.loop("row", share) as row, nest.loop("step", _STRIP_STEPS) as step:
+            nest.add(amx.multiply(left, self._right(scratch, strip, v), sums, strip.steps, clears))
+            with nest.loop("row", share) as row, nest.loop("step", STRIP_STEPS) as step:
                 taps, k = self.steps.place(strip.next_step + step)
                 y, x = self._pixel(strip.next_pixel + v * share + row)
                 for line in range(0, amx.DEPTH, _LANES):
@@ -368,10 +421,18 @@ class TermProducts:
                 at = self.coordinates(*self._pixel(block.pixel + row), (block.vector + v) * _LANES)
                 self.epilogue.fetch(nest, at)
 
-    def _by_element(self, scratch: _Scratch, block: _Block) -> None:
+    def _right(self, scratch: _Scratch, strip: _Strip, v: Expr) -> tirx.BufferLoad:
+        """Return the load of the first of a strip's terms of vector `v` of the block."""
+        if self.terms:
+            at = self.terms.at(strip.block.strip + strip.index, strip.block.vector + v)
+            return tirx.BufferLoad(self.terms.memory, [at])
+        assert scratch.right is not None, "weights are split into scratch"
+        return tirx.BufferLoad(scratch.right.memory, [scratch.right.at(strip.index, v)])
+
+    def _by_element(self, scratch: _Scratch, strip: _Strip) -> None:
         """Add the products of a strip as float32, a row times `_WIDE` vectors at a time; those behind the last are the
         last, once more."""
-        nest, here = self.nest, [ramp(int64(0), _LANES)]
+        nest, here, block = self.nest, [ramp(int64(0), _LANES)], strip.block
         with nest.loop("row", block.pixels) as row, nest.loop("wide", _ceil_div(block.vectors, _WIDE)) as wide:
             load_row = partial(self.load_rows, *self._pixel(block.pixel + row))
             vectors = [
@@ -383,13 +444,16 @@ class TermProducts:
                 nest.store(total.source, here, splat(tirx.const(0, "float32"), _LANES))
                 with guard(nest, tirx.Not(block.begins)):
                     nest.store(total.source, here, tirx.BufferLoad(scratch.sums, [ramp(at, _LANES)]))
-            with nest.loop("step", block.steps) as step:
-                taps, k = self.steps.place(block.step + step)
+            with nest.loop("step", strip.steps) as step:
+                taps, k = self.steps.place(strip.step + step)
                 many = tirx.min(self.steps.depth - k, int64(amx.DEPTH)) if self.steps.rest else amx.DEPTH
                 with nest.loop("k", many) as inner:
                     left = nest.settle("row_element", load_row(taps, k + inner))
                     for total, v in zip(totals, vectors, strict=True):
                         right = self.load_weights((block.vector + v) * _LANES, taps, k + inner, _LANES)
+                        if self.terms:
+                            at = self.terms.at(block.strip + strip.index, block.vector + v, step)
+                            right = self.terms.load(at, inner)
                         nest.store(total.source, here, total + splat(left, _LANES) * right)
             for total, at in zip(totals, sums, strict=True):
                 nest.store(scratch.sums, [ramp(at, _LANES)], total)
@@ -425,7 +489,7 @@ class TermProducts:
 
 def _terms(nest: Nest, value: Expr, lanes: int) -> Iterator[Expr]:
     """Yield the terms of a vector of float32, in the high halves of words."""
-    high = splat(tirx.const(_HIGH, "uint32"), lanes)
+    high = splat(_high(), lanes)
     for place in range(amx.TERMS):
         term = nest.bind("term", tirx.bitwise_and(_bits(value, lanes), high))
         yield term
@@ -436,6 +500,10 @@ def _terms(nest: Nest, value: Expr, lanes: int) -> Iterator[Expr]:
 def _halves(term: Expr, lanes: int) -> Expr:
     """Return the high halves of words, as words."""
     return tirx.shift_right(term, splat(tirx.const(16, "uint32"), lanes))
+
+
+def _high() -> Expr:
+    return tirx.const(_HIGH, "uint32")
 
 
 def _bits(value: Expr, lanes: int) -> Expr:

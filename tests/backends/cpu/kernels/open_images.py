@@ -88,8 +88,8 @@ def _results(run: Callable[..., None], func: tirx.PrimFunc, made: Scheduled) -> 
         np.full(shape, 7, "float32") if param in written else normal(shape, place)
         for place, (param, shape) in enumerate(zip(func.params, shapes, strict=True))
     ]
-    if made.repack:
-        given[made.repack.parameter] = made.repack.pack(given[made.repack.parameter])
+    for place in made.repack.parameters if made.repack else ():
+        given[place] = made.repack.pack(given[place])
     tensors = [tvm.runtime.tensor(each) for each in given]
     run(*tensors)
     return [tensor.numpy() for param, tensor in zip(func.params, tensors, strict=True) if param in written]

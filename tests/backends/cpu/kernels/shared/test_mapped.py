@@ -51,8 +51,8 @@ def compiled(made: Scheduled) -> tvm.runtime.Module:
 def results(library: tvm.runtime.Module, made: Scheduled, given: Sequence[np.ndarray], written: list[int]) -> list:
     """Return what a kernel writes to those of its parameters, which hold other numbers before."""
     given = [np.full_like(each, 7) if place in written else each for place, each in enumerate(given)]
-    if made.repack:
-        given[made.repack.parameter] = made.repack.pack(given[made.repack.parameter])
+    for place in made.repack.parameters if made.repack else ():
+        given[place] = made.repack.pack(given[place])
     tensors = [tvm.runtime.tensor(each) for each in given]
     library["k"](*tensors)
     return [tensors[place].numpy() for place in written]

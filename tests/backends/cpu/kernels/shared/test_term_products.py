@@ -17,6 +17,8 @@ from backends.cpu.kernels import priority
 from backends.cpu.kernels.shared.blocking import choose_blocking, term_blockings
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents, may_have_terms
+from backends.cpu.kernels.shared.packed_terms import TermPacking
+from backends.cpu.kernels.shared.term_products import TermSteps
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
 from fusion import context
@@ -132,6 +134,56 @@ def test_infinities_and_nan_come_through_as_in_float32(special: float) -> None:
 
 
 @needs_tiles
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+def test_weights_that_are_not_finite(special: float) -> None:
+    weights, data = normal((130, 24), 1), normal((40, 130), 0)
+    weights[5, 7] = weights[129, 0] = special
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(x, relax.const(weights))
+
+    with in_terms(MATMUL), np.errstate(invalid="ignore"):
+        (found,) = run(build, [data], "llvm", 1).outputs
+        expected = data @ weights
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_tiles
+def test_a_matrix_that_makes_the_rows_too_is_split_by_tasks() -> None:
+    weights, data = normal((48, 48), 1) / np.float32(7), normal((70, 48), 0)
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        shared = relax.const(weights)
+        return op.matmul(b.emit(op.nn.relu(b.emit(op.matmul(x, shared)))), shared)
+
+    with in_terms(MATMUL):
+        ran = run(build, [data], "llvm", 2, judge=always)
+    assert ran.templates() == [MATMUL]
+    wide = weights.astype("float64")
+    np.testing.assert_allclose(ran.outputs[0], np.maximum(data @ wide, 0) @ wide, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("taps", "depth"), [((), 45), ((3, 2), 32), ((1,), 97)])
+def test_terms_are_packed_without_a_rest(taps: tuple[int, ...], depth: int) -> None:
+    steps = TermSteps(taps, depth)
+    panels = normal((3, *taps, depth, 16), 0) * np.float32(2.0) ** np.arange(-40, -40 + depth, dtype="float32")[:, None]
+    *words, flag = np.split(TermPacking(steps)(panels).view("uint32"), [-16])
+    assert not flag.any()
+    terms = words[0].reshape(-1, 3, 4, 3, 16, 16)
+    values = np.stack([terms << 16, terms & np.uint32(0xFFFF0000)], axis=5).view("float32").astype("float64").sum(3)
+    exact = values.swapaxes(0, 1).reshape(3, -1, 32, 16)[:, : steps.count].reshape(3, -1, steps.of_tap * 32, 16)
+    np.testing.assert_array_equal(exact[:, :, :depth].reshape(panels.shape), panels)
+    assert not exact[:, :, depth:].any()
+
+
+def test_packing_says_where_weights_are_not_finite() -> None:
+    panels = normal((1, 32, 16), 0)
+    panels[0, 3, 5] = np.nan
+    assert TermPacking(TermSteps((), 32))(panels).view("uint32")[-16:].all()
+
+
+@needs_tiles
 def test_the_largest_numbers_stay_finite() -> None:
     data = np.full((3, 64), np.finfo("float32").max)
     weights = np.zeros((64, 5), "float32")
@@ -169,7 +221,7 @@ def test_many_rows_times_large_matrices_are_multiplied_in_terms(shape: tuple[int
     assert choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_terms
 
 
-@pytest.mark.parametrize("shape", [(1, 768, 768), (14, 768, 3072), (64, 768, 768), (3136, 24, 96)])
+@pytest.mark.parametrize("shape", [(1, 768, 768), (14, 768, 3072), (16, 768, 768), (3136, 24, 96)])
 def test_few_rows_and_short_ones_are_not(shape: tuple[int, int, int]) -> None:
     assert not choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_terms
 
@@ -177,3 +229,11 @@ def test_few_rows_and_short_ones_are_not(shape: tuple[int, int, int]) -> None:
 def test_no_other_machine_has_terms() -> None:
     extents = sizes(2048, 768, 768, tiles=False)
     assert not list(term_blockings(extents, EMERALD_RAPIDS, 2))
+
+
+def test_more_rows_are_worth_splitting_weights() -> None:
+    packed, split = (
+        min(blocking.cycles for blocking in term_blockings(sizes(64, 768, 768), EMERALD_RAPIDS, 2, splits=splits))
+        for splits in (False, True)
+    )
+    assert packed < split
