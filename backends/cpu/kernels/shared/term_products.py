@@ -450,10 +450,11 @@ class TermProducts:
                 with nest.loop("k", many) as inner:
                     left = nest.settle("row_element", load_row(taps, k + inner))
                     for total, v in zip(totals, vectors, strict=True):
-                        right = self.load_weights((block.vector + v) * _LANES, taps, k + inner, _LANES)
+                        vector = block.vector + v
                         if self.terms:
-                            at = self.terms.at(block.strip + strip.index, block.vector + v, step)
-                            right = self.terms.load(at, inner)
+                            right = self.terms.load(self.terms.at(block.strip + strip.index, vector, step), inner)
+                        else:
+                            right = self.load_weights(vector * _LANES, taps, k + inner, _LANES)
                         nest.store(total.source, here, total + splat(left, _LANES) * right)
             for total, at in zip(totals, sums, strict=True):
                 nest.store(scratch.sums, [ramp(at, _LANES)], total)
