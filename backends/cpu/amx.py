@@ -6,7 +6,7 @@ bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", AR
 time than AVX-512 the one.
 
 Tiles of bfloat16 have 16 rows of 32 elements of k, a right operand's 16 pairs of elements for 16 columns each (Intel
-SDM vol. 2, TDPBF16PS): `TILE_BYTES` that lie together. A step is 32 elements of k:
+SDM vol. 2, TDPBF16PS): 1 KiB that lies together. A step is 32 elements of k:
 
     left operand    [step][term][row / 16][row % 16][k % 32]        `LEFT_ELEMENTS` a step
     right operand   [step][term][k % 32 / 2][column][k % 2]         `RIGHT_ELEMENTS` a step
@@ -23,12 +23,11 @@ without where they are not granted. TVM has no type for tiles; a kernel that cal
 
 from __future__ import annotations
 
-import ctypes
-import platform
 from collections.abc import Iterable
 
 from tvm import tirx
 
+from backends.cpu.tile_permission import ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA
 from backends.tensorir.emit import Expr, int64
 
 ROWS, COLUMNS, DEPTH, TERMS = 32, 16, 32, 3
@@ -37,28 +36,12 @@ ROWS, COLUMNS, DEPTH, TERMS = 32, 16, 32, 3
 LEFT_ELEMENTS, RIGHT_ELEMENTS = TERMS * ROWS * DEPTH, TERMS * DEPTH * COLUMNS
 """Of a step, in bfloat16."""
 
-PRODUCTS = 6
-"""Of terms, for one product of float32."""
-
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
-"""The system call, its request, and the part of a thread's state (Linux, Documentation/arch/x86/xstate.rst)."""
-
 _BEGIN, _MULTIPLY, _END = "fusion_amx_begin", "fusion_amx_multiply", "fusion_amx_end"
 _SPLIT_ROW, _SPLIT_WEIGHTS = "fusion_amx_split_row", "fusion_amx_split_weights"
 
 _TILE_BYTES, _LINE, _USED = 1024, 64, 5
 _SNAKE = ((0, 2), (0, 0), (2, 0), (1, 0), (1, 1), (0, 1))
 """Terms of both operands that are multiplied, in an order in which neighbours share one."""
-
-
-def granted() -> bool:
-    """Return whether Linux grants this process tiles. It does not where a thread's signal stack is too small for what
-    it saves, nor to the 32-bit kind of processes."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return False
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    arguments = (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
-    return int(call(*map(ctypes.c_long, arguments))) == 0
 
 
 def begin() -> Expr:
@@ -204,7 +187,7 @@ declare void @llvm.x86.tdpbf16ps(i8, i8, i8)
 
 define i32 @{_BEGIN}() {{
   %result = call i64 asm sideeffect "syscall", "={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}}"(
-    i64 {_ARCH_PRCTL}, i64 {_REQUEST_PERMISSION}, i64 {_TILE_DATA})
+    i64 {ARCH_PRCTL}, i64 {REQUEST_PERMISSION}, i64 {TILE_DATA})
   %granted = icmp eq i64 %result, 0
   br i1 %granted, label %configure, label %done
 configure:

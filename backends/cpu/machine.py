@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tvm
 
-from backends.cpu.amx import granted
 from backends.cpu.costs import CACHE_BYTES, L1_WAYS
 from backends.cpu.target import architecture_of, is_host
+from backends.cpu.tile_permission import granted
 
 DOT_BFLOAT16 = "avx512bf16"
 TILES = frozenset({"amx-tile", "amx-bf16", "avx512f"})

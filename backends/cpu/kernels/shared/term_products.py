@@ -29,6 +29,7 @@ from tvm.ir import Var
 
 from backends.cpu import amx
 from backends.cpu.kernels.shared.epilogue import Epilogue
+from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch, ramp, splat
@@ -265,7 +266,7 @@ class TermProducts:
         if self._k_blocks.count == 1:
             self._emit(vector, vectors, pixel, pixels)
             return
-        with self.nest.loop("group", _ceil_div(pixels, _KEPT * amx.ROWS)) as group:
+        with self.nest.loop("group", ceil_div(pixels, _KEPT * amx.ROWS)) as group:
             done = self.nest.settle("done", group * (_KEPT * amx.ROWS))
             self._emit(vector, vectors, pixel + done, tirx.min(int64(_KEPT * amx.ROWS), pixels - done))
 
@@ -284,7 +285,7 @@ class TermProducts:
             sums=nest.allocate("sums", ((_KEPT if several else 1) * most * _SUMS,)),
             vectors=most,
         )
-        with nest.loop("vectors", _ceil_div(vectors, most)) as index, nest.loop("k_block", cut.count) as place:
+        with nest.loop("vectors", ceil_div(vectors, most)) as index, nest.loop("k_block", cut.count) as place:
             block = _Block(
                 vector=nest.bind("first_vector", int64(vector + index * most)),
                 vectors=nest.bind("many_vectors", tirx.min(int64(most), vectors - index * most)),
@@ -293,7 +294,7 @@ class TermProducts:
             )  # fmt: skip
             are_finite = self.terms.are_finite(self.steps) if self.terms else self._split_weights(scratch, block)
             may = nest.keep("may", tirx.Cast("int32", tirx.all(self.granted > 0, are_finite)))
-            with nest.loop("rows", _ceil_div(pixels, amx.ROWS)) as row:
+            with nest.loop("rows", ceil_div(pixels, amx.ROWS)) as row:
                 rows = replace(
                     block, pixel=nest.bind("first_pixel", int64(pixel + row * amx.ROWS)),
                     pixels=nest.bind("many_pixels", tirx.min(int64(amx.ROWS), pixels - row * amx.ROWS)),
@@ -433,7 +434,7 @@ class TermProducts:
         """Add the products of a strip as float32, a row times `_WIDE` vectors at a time; those behind the last are the
         last, once more."""
         nest, here, block = self.nest, [ramp(int64(0), _LANES)], strip.block
-        with nest.loop("row", block.pixels) as row, nest.loop("wide", _ceil_div(block.vectors, _WIDE)) as wide:
+        with nest.loop("row", block.pixels) as row, nest.loop("wide", ceil_div(block.vectors, _WIDE)) as wide:
             load_row = partial(self.load_rows, *self._pixel(block.pixel + row))
             vectors = [
                 nest.settle("v", tirx.min(int64(wide * _WIDE + place), block.vectors - 1)) for place in range(_WIDE)
@@ -513,7 +514,3 @@ def _bits(value: Expr, lanes: int) -> Expr:
 
 def _vector(dtype: str, lanes: int) -> str:
     return f"{dtype}x{lanes}" if lanes > 1 else dtype
-
-
-def _ceil_div(extent: Expr, part: int) -> Expr:
-    return tirx.floordiv(int64(extent) + (part - 1), part)

@@ -9,6 +9,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from torch import from_numpy
+from torch.nn import functional
 from tvm import relax
 from tvm.relax import op
 
@@ -103,9 +105,6 @@ def test_rows_that_the_kernel_makes_and_products_that_read_each_other(share: flo
     [(32, 1, 1, 0, 48), (20, 3, 2, 1, 40), (64, 3, 1, 1, 16), (33, 5, 2, 2, 17), (64, 1, 2, 0, 20)],
 )
 def test_convolutions(depth: int, kernel: int, stride: int, padding: int, channels: int) -> None:
-    from torch import from_numpy
-    from torch.nn import functional
-
     data, weights = normal((2, 13, 11, depth), 0), normal((channels, depth, kernel, kernel), 1)
 
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
