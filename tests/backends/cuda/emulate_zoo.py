@@ -26,7 +26,7 @@ from bench.gate import error_of
 from bench.reference.evaluate import evaluate
 from tests.backends.cuda.planned import run_planned
 
-_SMALLEST = ("bert_tiny", "silero_vad", "ppocr_cls")
+SMALLEST = ("bert_tiny", "silero_vad", "ppocr_cls")
 _SEED = 2250
 _LIMITS = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 1e-1}
 """By how much results may differ, of what the gate compares with 1e-3 in float32."""
@@ -35,8 +35,8 @@ _LIMITS = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 1e-1}
 def main() -> int:
     """Return 0 if all models are right."""
     parser = argparse.ArgumentParser(prog="python -m tests.backends.cuda.emulate_zoo", description=__doc__)
-    default = f"default: {', '.join(_SMALLEST)}"
-    parser.add_argument("models", nargs="*", metavar="MODEL", default=_SMALLEST, help=default)
+    default = f"default: {', '.join(SMALLEST)}"
+    parser.add_argument("models", nargs="*", metavar="MODEL", default=SMALLEST, help=default)
     parser.add_argument("--precision", choices=list(_LIMITS), default="fp32", help="as of fusion.compile")
     options = parser.parse_args()
     return 0 if all([_run(name, options.precision) for name in options.models]) else 1

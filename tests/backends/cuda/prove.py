@@ -2,9 +2,9 @@
 
 The steps are commands, one after another: what NVRTC and ptxas make of each model for each architecture (`resources`),
 which kernels of a model wait for which (`order_zoo`), the tests of kernels on the emulator, of sectors, banks and
-published pairs (pytest), and whole models on the emulator (`emulate_zoo`). What each says is kept in a folder, so that
-a run that was ended goes on where it was: a step that passed is not run again until sources change, and a kernel is
-compiled again when its text has. Ends with 1 where a step fails, or has not passed in its time.
+published pairs (pytest, file by file), and whole models on the emulator (`emulate_zoo`). What each says is kept in a
+folder, so that a run that was ended goes on where it was: a step that passed is not run again until sources change, and
+a kernel is compiled again when its text has. Ends with 1 where a step fails, or has not passed in its time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench import zoo
 from fusion.report.table import format_table
-from tests.backends.cuda import toolkit
+from tests.backends.cuda import emulate_zoo, toolkit
 from tests.backends.cuda.emulator import emulate
 from tests.backends.cuda.resources import PRECISIONS
 
@@ -102,8 +102,10 @@ def _steps(models: list[str], precisions: Sequence[str], kernels: Path) -> Itera
             words = ("tests.backends.cuda.resources", model, "--precision", precision, "--folder", str(kernels))
             yield Step(f"{model} {precision}", words)
     yield Step("orders", ("tests.backends.cuda.order_zoo", *models))
-    yield Step("kernels", ("pytest", "-q", "-p", "no:cacheprovider", "tests/backends/cuda"))
-    yield Step("emulated models", ("tests.backends.cuda.emulate_zoo",))
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        yield Step(path.stem, ("pytest", "-q", "-p", "no:cacheprovider", str(path.relative_to(_ROOT))))
+    for model in emulate_zoo.SMALLEST:
+        yield Step(f"{model} emulated", ("tests.backends.cuda.emulate_zoo", model))
 
 
 def _sources_key() -> str:
