@@ -1,4 +1,4 @@
-"""nvcc, where a toolkit is installed and NVRTC is not: the same code of CUDA C, by processes of their own."""
+"""nvcc, where NVRTC is not installed: the same code of CUDA C, by processes of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from backends.cuda.packages import find_in_package
 from fusion.errors import InternalError, NotInstalledError
 
 _SECONDS = 300
@@ -14,8 +15,8 @@ _LOG = 1000
 
 
 def find_nvcc() -> str | None:
-    """Return nvcc of the PATH; None without it. PyPI's packages have its parts, and not nvcc itself."""
-    return shutil.which("nvcc")
+    """Return nvcc of the PATH, or of PyPI's package for CUDA 13 (that for CUDA 12 lacks nvcc itself); None without."""
+    return shutil.which("nvcc") or find_in_package("cuda_nvcc", "bin/nvcc")
 
 
 def compile_source(nvcc: str, source: str, arch: str) -> tuple[bytes, bytes]:

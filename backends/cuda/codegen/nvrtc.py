@@ -29,14 +29,15 @@ class Assembled:
 
 @functools.cache
 def find_nvrtc() -> str | None:
-    """Return the library of the package from PyPI, or the system's; None where there is neither."""
+    """Return the library of the package from PyPI, that for CUDA 12 first, whose code more drivers take, or the
+    system's; None where there is neither."""
     return find_in_package("cuda_nvrtc", "lib/libnvrtc.so.*") or ctypes.util.find_library("nvrtc")
 
 
 def assemble(source: str, arch: str) -> Assembled:
     """Return the code of CUDA C for devices such as "sm_80".
 
-    Where there is no NVRTC, nvcc of the machine makes it, which takes seconds a kernel.
+    Where there is no NVRTC, nvcc makes it, which takes seconds a kernel.
 
     Raises:
         NotInstalledError: There is neither, or it does not know the architecture.
@@ -65,7 +66,7 @@ def _library() -> ctypes.CDLL:
         raise NotInstalledError(
             "there is no compiler of CUDA C",
             why="NVRTC or nvcc makes code of kernels for CUDA devices, and neither is installed",
-            hint=f"pip install fusion[cuda], or {PACKAGE}; or install NVIDIA's toolkit, with its nvcc in the PATH",
+            hint=f"pip install fusion[cuda], or {PACKAGE}, or nvidia-cuda-nvcc; or put nvcc of a toolkit in the PATH",
         )
     return ctypes.CDLL(path)
 

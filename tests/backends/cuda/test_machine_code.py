@@ -1,6 +1,6 @@
 """A bounded part of what `prove` finds of all kernels: machine code of a few, which neither spills nor is too large.
 
-It takes NVRTC, or nvcc of the PATH, and reads the cubins itself; ptxas is not asked.
+It takes NVRTC or nvcc, and reads the cubins itself; ptxas is not asked.
 """
 
 from __future__ import annotations

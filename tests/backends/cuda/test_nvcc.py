@@ -1,4 +1,4 @@
-"""nvcc makes code where there is no NVRTC; scripts stand for it, and that of the machine where it has one."""
+"""nvcc makes code where there is no NVRTC; scripts stand for it, and the one that is installed where there is one."""
 
 from __future__ import annotations
 
@@ -32,6 +32,19 @@ def test_it_takes_the_place_of_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert code == nvrtc.Assembled(b"-cubin -arch=sm_80\n", b"-ptx -arch=sm_80\n")
 
 
+def test_that_of_packages_is_found_behind_that_of_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages of CUDA 13 share a folder; a package of CUDA 12 has its own, and parts of nvcc alone."""
+    package, path = (tmp_path / "nvidia" / each / "bin" for each in ("cu13", "cuda_nvcc"))
+    for folder in (package, path):
+        folder.mkdir(parents=True)
+    script(package, WRITES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", str(path))
+    assert find_nvcc() == str(package / "nvcc")
+    script(path, WRITES)
+    assert find_nvcc() == str(path / "nvcc")
+
+
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [
@@ -49,7 +62,7 @@ def test_what_it_refuses_is_told(text: str, error: type[FusionError], told: str,
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
-def test_that_of_the_machine_takes_what_the_generator_writes() -> None:
+def test_the_one_that_is_installed_takes_what_the_generator_writes() -> None:
     nvcc = find_nvcc()
     assert nvcc is not None
     kernel = generate_kernel(reversed_exponentials, "reversed", "sm_80")

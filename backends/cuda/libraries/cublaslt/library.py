@@ -5,4 +5,4 @@ from __future__ import annotations
 from backends.cuda.libraries.package import PackagedLibrary
 
 PACKAGE = "nvidia-cublas-cu12"
-LIBRARY = PackagedLibrary((PACKAGE,))
+LIBRARY = PackagedLibrary((PACKAGE, "nvidia-cublas"))

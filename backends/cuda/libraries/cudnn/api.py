@@ -121,7 +121,7 @@ class CuDnn(LibraryFunctions):
             FusionError: It is not there, lacks a function, or has no handle for the device.
         """
         path = find_in_package("cudnn", "lib/libcudnn.so.9")
-        if path is not None and not any(find_in_package(*each) for each in _CUBLASLT):
+        if path is not None and find_in_package("cublas", "lib/libcublasLt.so.*") is None:
             # 9.28.1 ends the process where it first needs it
             raise API.unusable("cuBLASLt, which it calls, is not installed")
         super().__init__(API, API.load(path))
@@ -130,7 +130,6 @@ class CuDnn(LibraryFunctions):
         self.running = Lock()
 
 
-_CUBLASLT = (("cublas", "lib/libcublasLt.so.*"), ("cu13", "lib/libcublasLt.so.*"))
 opened = OpenedOnce(CuDnn)
 """The library for each device."""
 
