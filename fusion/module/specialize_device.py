@@ -95,7 +95,7 @@ def _require_templates(kernels: Mapping[str, KernelInfo], device: str) -> None:
         return
     rest = f", and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
     raise UnsupportedOperatorError(
-        f"no kernel of {device} computes {', '.join(' '.join(info.ops) for info in without[:_NAMED])}{rest}",
+        f"no kernel of {device} computes {', '.join(' '.join(info.ops) or info.name for info in without[:_NAMED])}{rest}",
         why="; ".join(f"{info.name}: {info.note}" for info in without[:_NAMED]),
         hint=_HINT,
     )

@@ -38,6 +38,22 @@ def test_tensors_are_turned(shape: tuple[int, ...], axes: tuple[int, ...], dtype
         assert (counts.sector_share, counts.worst_conflict) == (1.0, 1)
 
 
+def test_random_orders_of_axes_are_right() -> None:
+    """Of all sizes; what is declined has another family's loops."""
+    seed = 2229
+    random, turned = np.random.default_rng(seed), 0
+    while turned < 8:
+        rank = int(random.integers(2, 5))
+        x = 100 * numbers(*random.integers(1, (97, 41, 17)[rank - 2], rank).tolist())
+        x, axes = x.astype(random.choice(["float32", "float16", "int32"])), random.permutation(rank).tolist()
+        try:
+            done, _ = run(lambda b, x, axes=axes: op.abs(op.permute_dims(x, axes)), x)
+        except Declined:
+            continue
+        np.testing.assert_array_equal(done, np.abs(x.transpose(axes)), err_msg=f"{seed} {x.shape} {axes} {x.dtype}")
+        turned += 1
+
+
 def test_what_is_elementwise_around_it_is_computed_in_the_kernel() -> None:
     """Of what is read as it lies, and of a second operand that is turned."""
     x, y, z, bias = numbers(48, 40), numbers(40, 48), numbers(48, 40), numbers(48)
