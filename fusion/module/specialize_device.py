@@ -94,8 +94,9 @@ def _require_templates(kernels: Mapping[str, KernelInfo], device: str) -> None:
     if not without:
         return
     rest = f", and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+    named = ", ".join(" ".join(info.ops) or info.name for info in without[:_NAMED])
     raise UnsupportedOperatorError(
-        f"no kernel of {device} computes {', '.join(' '.join(info.ops) or info.name for info in without[:_NAMED])}{rest}",
+        f"no kernel of {device} computes {named}{rest}",
         why="; ".join(f"{info.name}: {info.note}" for info in without[:_NAMED]),
         hint=_HINT,
     )
