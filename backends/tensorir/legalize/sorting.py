@@ -1,79 +1,83 @@
 """Sorting and running sums. NaN is above all numbers as in NumPy and PyTorch: TVM's comparison has no order there.
 
-Floats are sorted as integers of the same order; the values are gathered from where the indices say.
+Floats are sorted as integers of the same order.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax, te, tirx, topi
+from tvm import relax, te, topi
 
+from backends.tensorir.extents import extent_of
 from backends.tensorir.legalize.common import NARROW, FLegalize
+from backends.tensorir.legalize.sort_rows import KEYED, first_of_rows, key_of
 
 Expr = Any
 
 
 def order_key(x: te.Tensor) -> te.Tensor:
-    """Return integers that compare as the elements of `x` do; those of other dtypes than floats are their own.
-
-    The bits of a positive float compare as an integer, those of a negative one the other way round.
-    """
-    dtype = str(x.dtype)
-    if not dtype.startswith(("float", "bfloat")):
+    """Return integers that compare as the elements of `x` do; those of other dtypes than floats are their own."""
+    if not str(x.dtype).startswith(("float", "bfloat")):
         return x
-    wide, bits = ("float64", "int64") if dtype == "float64" else ("float32", "int32")
-
-    def key(*at: Expr) -> Expr:
-        value = x(*at).astype(wide)
-        number = tirx.reinterpret(bits, tirx.Select(value == tirx.const(0, wide), tirx.const(0, wide), value))
-        ordered = tirx.Select(number < 0, tirx.bitwise_xor(number, tirx.max_value(bits)), number)
-        return tirx.Select(tirx.isnan(value), tirx.max_value(bits), ordered)
-
-    return te.compute(x.shape, key, "order_key")
+    return te.compute(x.shape, lambda *at: key_of(x(*at)), "order_key")
 
 
-def _picked(x: te.Tensor, places: te.Tensor, axis: int) -> te.Tensor:
+def _first(
+    builder: relax.BlockBuilder, x: relax.Expr, axis: int, count: Expr, ascending: bool, dtype: str, name: str, *,
+    values: bool, places: bool,
+) -> list[relax.Expr]:  # fmt: skip
+    """Return the first `count` elements along `axis` in order, and their places: what is asked for of both."""
+    wanted = {"ascending": ascending, "dtype": dtype, "values": values, "places": places}
+    count = extent_of(count)
+    if str(x.ty.dtype) not in KEYED:
+        return _parts(builder.call_te(_first_by_tvm, x, axis, count, **wanted, primfunc_name_hint=name), builder)
+    swap = list(range(len(x.ty.shape)))
+    swap[axis], swap[-1] = swap[-1], swap[axis]
+    is_last = axis == len(swap) - 1
+    rows = x if is_last else builder.emit(builder.call_te(topi.transpose, x, swap))
+    found = _parts(builder.call_te(first_of_rows, rows, count, **wanted, primfunc_name_hint=name), builder)
+    return found if is_last else [builder.emit(builder.call_te(topi.transpose, each, swap)) for each in found]
+
+
+def _parts(call: relax.Expr, builder: relax.BlockBuilder) -> list[relax.Expr]:
+    made = builder.emit(call)
+    if not isinstance(made.ty, relax.TupleType):
+        return [made]
+    return [builder.emit(relax.TupleGetItem(made, at)) for at in range(len(made.ty.fields))]
+
+
+def _first_by_tvm(
+    x: te.Tensor, axis: int, count: Expr, *, ascending: bool, dtype: str, values: bool, places: bool
+) -> list[te.Tensor]:
+    """Return the same of integers of 64 bits and float64, on one thread: values are gathered from where they are."""
+    found = topi.topk(order_key(x), count, axis, "indices", ascending, dtype)
+
     def element(*at: Expr) -> Expr:
-        place = list(at)
-        place[axis] = places(*at)
-        return x(*place)
+        return x(*at[:axis], found(*at), *at[axis + 1 :])
 
-    return te.compute(places.shape, element, "picked")
-
-
-def topk(x: te.Tensor, k: int, axis: int, ret_type: str, ascending: bool, dtype: str) -> Any:
-    """Return the first `k` elements along `axis` in order, their places, or both."""
-    places = topi.topk(order_key(x), k, axis, "indices", ascending, dtype)
-    if ret_type == "indices":
-        return places
-    values = _picked(x, places, axis)
-    return values if ret_type == "values" else [values, topi.identity(places)]
+    made = [te.compute(found.shape, element, "picked")] if values else []
+    return [*made, topi.identity(found)] if places else made
 
 
 def _legalize_topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return the first `k` elements; all where it is less than 1."""
     (x,), attrs = call.args, call.attrs
-    axis = int(attrs.axis) % len(x.ty.shape)
-    arguments = int(attrs.k), axis, str(attrs.ret_type), not attrs.largest, str(attrs.dtype)
-    return builder.call_te(topk, x, *arguments, primfunc_name_hint="topk")
-
-
-def argsort(x: te.Tensor, axis: int, ascending: bool, dtype: str) -> te.Tensor:
-    """Return the places of the elements along `axis` in order."""
-    return topi.argsort(order_key(x), axis=axis, is_ascend=ascending, dtype=dtype)
-
-
-def sort(x: te.Tensor, axis: int, ascending: bool) -> te.Tensor:
-    """Return the elements along `axis` in order."""
-    return _picked(x, argsort(x, axis, ascending, "int32"), axis)
+    axis, count = int(attrs.axis) % len(x.ty.shape), int(attrs.k)
+    found = _first(
+        builder, x, axis, count if count >= 1 else x.ty.shape[axis], not attrs.largest, str(attrs.dtype), "topk",
+        values=attrs.ret_type != "indices", places=attrs.ret_type != "values",
+    )  # fmt: skip
+    return relax.Tuple(found) if attrs.ret_type == "both" else found[0]
 
 
 def _legalize_sort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     (x,), attrs = call.args, call.attrs
-    axis, ascending = int(attrs.axis) % len(x.ty.shape), not attrs.descending
-    if call.op.name == "relax.sort":
-        return builder.call_te(sort, x, axis, ascending, primfunc_name_hint="sort")
-    return builder.call_te(argsort, x, axis, ascending, str(attrs.dtype), primfunc_name_hint="argsort")
+    axis, is_sort = int(attrs.axis) % len(x.ty.shape), call.op.name == "relax.sort"
+    dtype, name = "int32" if is_sort else str(attrs.dtype), call.op.name[6:]
+    return _first(
+        builder, x, axis, x.ty.shape[axis], not attrs.descending, dtype, name, values=is_sort, places=not is_sort
+    )[0]
 
 
 def _legalize_scan(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

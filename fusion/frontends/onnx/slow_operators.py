@@ -32,8 +32,7 @@ class Slow:
 
 
 # By operator and the dtype of its first operand: whatever is slower than 1.2 times. One thread of Zen 5 with AVX-512;
-# 64 channels of 28x28, 128x256x256, rows of 1024. TopK of floats (1 to 3.6) and MaxPool (1.5) stay: for NaN they have
-# results of their own.
+# 64 channels of 28x28, 128x256x256, rows of 1024. MaxPool (1.5) stays: for NaN it has results of its own.
 SLOW = {
     ("Atan", _HALF): Slow(23, 26.0),
     ("Atan", _FLOAT): Slow(79, 74.0),
