@@ -15,18 +15,19 @@ from backends.cuda.runtime.arrays import CapturedRun, DeviceArray, ResultPool
 from backends.cuda.runtime.captures import Capture, capture_on, let_go
 from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import FoundDevice, OpenDevice, open_device
-from backends.cuda.runtime.dlpack import CUDA, CUDA_MANAGED, ForeignTensor
+from backends.cuda.runtime.dlpack import ForeignTensor
 from backends.cuda.runtime.driver import LEGACY_STREAM
-from backends.cuda.runtime.kernels import DeviceGraph, LoadedKernels, aligned
-from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, DeviceStream, PinnedMemory
+from backends.cuda.runtime.kernels import DeviceGraph, LoadedKernels
+from backends.cuda.runtime.layout import ALIGNMENT, MemoryLayout
+from backends.cuda.runtime.received import handle_of, receive_tensor
+from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, DeviceStream
+from backends.cuda.runtime.staging import Staging
 from backends.device_run import DevicePlace, DeviceRun
-from fusion.errors import FusionError, InputError, OptionError
+from fusion.errors import FusionError, InputError
 from fusion.forks import Lock
 from fusion.signature import TensorSpec
 from fusion.tensors import byte_view, numpy_dtype, tensor_bytes
 
-ALIGNMENT = 256
-"""Bytes between the beginnings of tensors, as the driver itself allocates."""
 _ACCESS = 16
 """Bytes of the widest access of kernels: a tensor of somebody else that does not begin at a multiple is copied."""
 _GRAPHS = 8
@@ -48,7 +49,7 @@ class CudaExecutable:
         self._device, self._run = open_device(found), run
         self._kernels = LoadedKernels(self._device, CodeFile(code), run, ALIGNMENT)
         self._shapes = [(spec.extents, spec.dtype) for spec in run.inputs]
-        layout = _Layout(run, self._shapes, weights, self._kernels)
+        layout = MemoryLayout(run, self._shapes, weights, self._kernels)
         self._memory = DeviceMemory(self._device, layout.size, "the weights and activations of a module")
         for number, weight in enumerate(weights):
             self._memory.write(self._device, layout.offsets[DevicePlace("weight", number)], byte_view(weight))
@@ -58,56 +59,19 @@ class CudaExecutable:
         with self._device.current():
             self._done.record(LEGACY_STREAM)  # behind the weights
         self._results = ResultPool(self._device, self._done)
-        self._staging: deque[_Staging] = deque(maxlen=os.cpu_count())
+        self._staging: deque[Staging] = deque(maxlen=os.cpu_count())
         self._graphs: OrderedDict[tuple[int, ...], DeviceGraph | None] = OrderedDict()
-        self._held: deque[tuple[DeviceEvent, Sequence[Any], _Staging | None]] = deque()
+        self._held: deque[tuple[DeviceEvent, Sequence[Any], Staging | None]] = deque()
         self._captured: CapturedRun | None = None
         self._lock = Lock()
 
     def receive(self, value: Any, spec: TensorSpec, stream: Any) -> ForeignTensor | None:
         """See `DeviceExecutable`."""
-        if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
-            return None
-        found = self._device.found
-        try:
-            kind, ordinal = (int(number) for number in value.__dlpack_device__())
-        except Exception as error:  # whatever the other library raises: torch has tensors without a device
-            raise self._unreadable(value, spec, error) from error
-        if kind not in (CUDA, CUDA_MANAGED):
-            return None
-        if ordinal != found.ordinal:
-            raise InputError(
-                f"input {spec.name!r} is on another device",
-                where=f"input {spec.name!r}",
-                why=f"it is on cuda:{ordinal}, and the module runs on {found.label}",
-                hint=f'move it there (torch: value.to("{found.label}")), or pass a NumPy array',
-            )
-        try:
-            tensor = ForeignTensor(value.__dlpack__(stream=_handle_of(stream) or LEGACY_STREAM))
-        except FusionError:
-            raise
-        except Exception as error:  # whatever the other library raises in __dlpack__
-            raise self._unreadable(value, spec, error) from error
-        if not tensor.is_contiguous:
-            raise InputError(
-                f"input {spec.name!r} is not contiguous",
-                where=f"input {spec.name!r}",
-                why="kernels read tensors on the device in place",
-                hint="pass value.contiguous()",
-            )
-        return tensor
-
-    def _unreadable(self, value: Any, spec: TensorSpec, error: Exception) -> InputError:
-        return InputError(
-            f"input {spec.name!r} cannot be read as an array on {self._device.found.label}",
-            where=f"input {spec.name!r}",
-            why=f"{type(value).__module__}.{type(value).__name__}: {error}",
-            hint="pass value.detach()" if "detach()" in str(error) else "give a dense tensor of numbers",
-        )
+        return receive_tensor(value, spec, handle_of(stream) or LEGACY_STREAM, self._device.found)
 
     def run(self, values: Sequence[Any], stream: Any) -> tuple[Any, ...]:
         """See `DeviceExecutable`."""
-        ours = _handle_of(stream)
+        ours = handle_of(stream)
         if ours:
             with self._device.current():
                 capture = capture_on(self._device, ours)
@@ -139,10 +103,10 @@ class CudaExecutable:
         self._staging.append(staging)
         return outputs
 
-    def _take_staging(self) -> _Staging:
+    def _take_staging(self) -> Staging:
         with contextlib.suppress(IndexError):
             return self._staging.pop()
-        return _Staging(self._device, self._run, self._shapes)
+        return Staging(self._device, self._run, self._shapes)
 
     def _run_there(self, values: Sequence[Any], stream: int) -> tuple[DeviceArray, ...]:
         """Return outputs on the device, of which some inputs are there; nobody waits for it."""
@@ -199,7 +163,7 @@ class CudaExecutable:
             self._captured = run
         return self._arrays(memories, ready, run)
 
-    def _copy_in(self, staging: _Staging, number: int, stream: int) -> None:
+    def _copy_in(self, staging: Staging, number: int, stream: int) -> None:
         source = staging.input(number)
         if source.nbytes:
             target = self._at[DevicePlace("input", number)]
@@ -288,91 +252,3 @@ class CudaExecutable:
         if device is not None and "_lock" in self.__dict__ and device.is_usable:
             with contextlib.suppress(FusionError), device.current():
                 self._done.synchronize()
-
-
-class _Staging:
-    """Pinned memory that the arrays of one call go through, on their way to the device and back.
-
-    Attributes:
-        ready: Behind the copies of a run.
-    """
-
-    def __init__(self, device: OpenDevice, run: DeviceRun, inputs: Sequence[tuple[tuple[int, ...], str]]) -> None:
-        outputs = [(output.shape, output.dtype) for output in run.outputs]
-        sizes = [tensor_bytes(shape, dtype) for shape, dtype in (*inputs, *outputs)]
-        ends = np.cumsum([aligned(size, ALIGNMENT) for size in sizes]).tolist()
-        self._pinned = PinnedMemory(device, ends[-1] if ends else 0)
-        starts = [0, *ends][: len(ends)]
-        self._arrays = [
-            self._pinned.array[start : start + size].view(numpy_dtype(dtype)).reshape(shape)
-            for start, size, (shape, dtype) in zip(starts, sizes, (*inputs, *outputs), strict=True)
-        ]
-        self._inputs = len(inputs)
-        self.ready = DeviceEvent(device)
-
-    def fill(self, values: Sequence[np.ndarray]) -> None:
-        """Take the arrays of a call."""
-        for number, value in enumerate(values):
-            self.fill_one(number, value)
-
-    def fill_one(self, number: int, value: np.ndarray) -> None:
-        """Take one of them."""
-        np.copyto(self._arrays[number], value)
-
-    def input(self, number: int) -> np.ndarray:
-        """Return an input here."""
-        return self._arrays[number]
-
-    def output(self, number: int) -> np.ndarray:
-        """Return the place of an output here."""
-        return self._arrays[self._inputs + number]
-
-
-class _Layout:
-    """Where everything lies in the memory of a module, which is allocated at once.
-
-    Attributes:
-        offsets: Of each place, in bytes.
-        size: Of all.
-    """
-
-    def __init__(
-        self,
-        run: DeviceRun,
-        inputs: Sequence[tuple[tuple[int, ...], str]],
-        weights: Sequence[Any],
-        kernels: LoadedKernels,
-    ) -> None:
-        sizes = {
-            **{DevicePlace("weight", number): byte_view(weight).nbytes for number, weight in enumerate(weights)},
-            **{DevicePlace("storage", number): size for number, size in enumerate(run.storages)},
-            **{DevicePlace("result", number): size for number, size in enumerate(run.results)},
-            **{DevicePlace("input", number): tensor_bytes(*known) for number, known in enumerate(inputs)},
-        }
-        self.offsets, self.size = dict[DevicePlace, int](), 0
-        for place, size in sizes.items():
-            self.offsets[place] = self.size
-            self.size += aligned(size, ALIGNMENT)
-        self.offsets |= {place: self.size + held.start for place, held in kernels.workspaces.items()}
-        self.size += kernels.workspace_bytes
-
-
-def _handle_of(stream: Any) -> int:
-    """Return the driver's handle of a caller's stream; 0 for None.
-
-    Raises:
-        OptionError: It is none.
-    """
-    if stream is None:
-        return 0
-    if hasattr(stream, "__cuda_stream__"):
-        stream = stream.__cuda_stream__()[1] or LEGACY_STREAM
-    elif hasattr(stream, "cuda_stream"):
-        stream = stream.cuda_stream or LEGACY_STREAM
-    if isinstance(stream, int) and not isinstance(stream, bool) and stream > 0:
-        return stream
-    raise OptionError(
-        f"stream={stream!r} is no stream of CUDA",
-        why="it is a handle, or an object with __cuda_stream__, as those of PyTorch and CuPy",
-        hint="pass torch.cuda.current_stream(), 1 for the default stream, or leave it out",
-    )

@@ -22,9 +22,10 @@ from unittest import mock
 import fusion
 from backends.cuda.codegen import device_code
 from backends.cuda.codegen.nvrtc import Assembled
-from backends.cuda.runtime import executable, kernels
+from backends.cuda.runtime import kernels
 from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.kernels import LoadedKernels
+from backends.cuda.runtime.layout import ALIGNMENT, MemoryLayout
 from backends.device_run import DevicePlace, DeviceRun
 from bench import zoo
 from fusion import CompiledModule
@@ -94,7 +95,7 @@ def planned(module: CompiledModule) -> Planned:
     assert code is not None
     run = device_run(code.plan, form.inputs)
     loaded = _load(code.library(), run)
-    layout = executable._Layout(run, [(spec.extents, spec.dtype) for spec in run.inputs], code.weights, loaded)
+    layout = MemoryLayout(run, [(spec.extents, spec.dtype) for spec in run.inputs], code.weights, loaded)
     begins = loaded.addresses(layout.offsets)
     ends = [begin + _size(place, run, code.weights, loaded) for place, begin in zip(loaded.places, begins, strict=True)]
     touched = []
@@ -125,7 +126,7 @@ def _load(code: bytes, run: DeviceRun) -> LoadedKernels:
     nothing = SimpleNamespace(function=lambda symbol: 0)
     loading = mock.patch.object(kernels, "CodeModule", return_value=nothing)
     with loading, mock.patch.object(CodeFile, "code", return_value=b""):
-        return LoadedKernels(device, CodeFile(code), run, executable.ALIGNMENT)
+        return LoadedKernels(device, CodeFile(code), run, ALIGNMENT)
 
 
 def compiled(path: Path, **options: Any) -> CompiledModule:

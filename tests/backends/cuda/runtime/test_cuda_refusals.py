@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import fusion
 from backends.cuda.devices import A100, H100
 from backends.cuda.packages import find_in_package
 from backends.cuda.runtime import driver
+from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import find_devices
 from backends.cuda.target import figures_of, resolve_target
 from backends.registry import device_runtime
@@ -206,6 +208,35 @@ def test_code_that_is_damaged(saved: Saved, fake: FakeCuda, monkeypatch: pytest.
     fake.fail("cuModuleLoadData", 200)
     with pytest.raises(TargetError, match="does not take the module's code"):
         fusion.load(saved["feed_forward"])
+
+
+def test_a_file_from_before_launches_said_more_runs_as_then(
+    saved: Saved, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what they write and what was counted of them: each waits for all that share a tensor with it."""
+    read, written = zipfile.ZipFile.read, list[list[tuple[int, ...]]]()
+
+    def reading(self: zipfile.ZipFile, name: str) -> bytes:
+        found = read(self, name)
+        if name != "launches.json":
+            return found
+        described = json.loads(found)
+        for launch in (launch for each in described["kernels"].values() for launch in each["launches"]):
+            del launch["writes"], launch["traffic"]
+        return json.dumps(described).encode()
+
+    for each in (read, reading):
+        monkeypatch.setattr(zipfile.ZipFile, "read", each)
+        module = fusion.load(saved["feed_forward"])
+        for seed in range(3):  # one by one, then by a graph
+            x = numbers(seed)
+            near(module(x)[0], x)
+        (form,) = module.specializations
+        assert form.code is not None
+        functions = CodeFile(form.code.library()).functions.values()
+        written.append([launch.writes for function in functions for launch in function.launches])
+    told, untold = written
+    assert all(set(some) < set(everything) for some, everything in zip(told, untold, strict=True))
 
 
 def test_the_target_cuda_is_the_device_that_is_there(fake: FakeCuda, capsys: pytest.CaptureFixture[str]) -> None:
