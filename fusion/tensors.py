@@ -110,6 +110,11 @@ def view(tensor: Tensor, dtype: str, shape: tuple[int, ...] | None = None) -> Te
 _create_view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
 
 
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays have the same dtype, shape and bits: NaN is the same NaN, -0.0 is not 0.0."""
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
 def byte_view(tensor: Tensor) -> np.ndarray:
     """Return the memory of `tensor` as a one-dimensional uint8 array."""
     array = as_numpy(tensor)

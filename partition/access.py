@@ -82,7 +82,7 @@ def read_access(func: tirx.PrimFunc) -> AccessSummary:
     """Return the summary of `func`; `OPAQUE` where its form is not plain static blocks with one output."""
     if not is_static(func):
         return AccessSummary(MappingKind.OPAQUE)
-    blocks = _blocks(func)
+    blocks = computed_blocks(func)
     written = {block.writes[0].source for block in blocks if len(block.writes) == 1}
     outputs = [param for param in func.params if param in written]
     if not blocks or len(outputs) != 1 or any(len(block.writes) != 1 for block in blocks):
@@ -96,15 +96,21 @@ def read_access(func: tirx.PrimFunc) -> AccessSummary:
     return _injective(func, blocks, shape)
 
 
-def _blocks(func: tirx.PrimFunc) -> list[SBlock]:
+def computed_blocks(func: tirx.PrimFunc) -> list[SBlock]:
+    """Return the blocks of a kernel that have axes: all but the root block."""
     return [block for block in find(func.body, SBlock) if block.iter_vars]
+
+
+def find_anchors(func: tirx.PrimFunc) -> list[SBlock]:
+    """Return the blocks that carry an anchor annotation."""
+    return [block for block in find(func.body, SBlock) if ANCHOR in block.annotations]
 
 
 def is_static(func: tirx.PrimFunc) -> bool:
     """Return whether the extents of all parameters and axes are known."""
     # Slices are lists: an iterator over an array of TVM's takes twice as long.
     extents = [extent for param in func.params if hasattr(param.ty, "shape") for extent in param.ty.shape[:]]
-    extents += [axis.dom.extent for block in _blocks(func) for axis in block.iter_vars[:]]
+    extents += [axis.dom.extent for block in computed_blocks(func) for axis in block.iter_vars[:]]
     return all(isinstance(extent, tirx.IntImm) for extent in extents)
 
 

@@ -67,7 +67,7 @@ def is_narrow_function(call: Call) -> bool:
 
 def widened(call: Call) -> Call:
     """Return a narrow function in float32."""
-    dtype = "float32" + _lanes(call)
+    dtype = "float32" + lanes_of(call)
     return tirx.call_intrin(dtype, call.op, *(argument.astype(dtype) for argument in call.args))
 
 
@@ -103,7 +103,7 @@ def _negated(condition: Expr) -> Expr:
 
 def _to_integer(cast: tirx.Cast, bind: Bind) -> Expr:
     """Return the integer that x86 makes of a float: the lowest one where it fits none, cut off for narrow types."""
-    target, lanes = _kind(cast), _lanes(cast)
+    target, lanes = _kind(cast), lanes_of(cast)
     value = cast.value if _kind(cast.value) in ("float32", "float64") else cast.value.astype("float32" + lanes)
     value = _cheap(value, bind)
     wide = "int32" if target in ("int8", "int16", "int32", "uint8", "uint16") else "int64"
@@ -126,7 +126,7 @@ def _is_rounded_in_between(cast: tirx.Cast) -> bool:
 
 def _rounded(cast: tirx.Cast, bind: Bind) -> Expr:
     """Return a float32 rounded to bfloat16, to the nearest and ties to even, before the cast that TVM may drop."""
-    lanes = _lanes(cast)
+    lanes = lanes_of(cast)
     value = _cheap(cast.value, bind)
     bits = tirx.reinterpret("uint32" + lanes, value)
     one, half, mask = (tirx.const(number, "uint32") for number in (1, 0x7FFF, 0xFFFF0000))
@@ -145,8 +145,8 @@ def _kind(value: Expr) -> str:
     return str(value.ty.dtype).partition("x")[0]
 
 
-def _lanes(value: Expr) -> str:
-    """Return what follows the dtype of one lane."""
+def lanes_of(value: Expr) -> str:
+    """Return what follows the dtype of one lane: "x16" of float32x16, "" of float32."""
     return "".join(str(value.ty.dtype).partition("x")[1:])
 
 

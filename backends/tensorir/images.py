@@ -16,6 +16,8 @@ from tvm.ir import Range, TensorLoad, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
+from backends.tensorir.inlining import uses
+from backends.tensorir.open_analyzer import is_one
 from backends.tensorir.stages import substitute
 from backends.tensorir.symbols import symbols_of
 from fusion.declined import Declined
@@ -75,10 +77,10 @@ def read_images(func: tirx.PrimFunc) -> Images:
 
 def _axis_of(shape: Sequence[Expr], count: Var) -> ImageAxis | None:
     """Return where images are in a buffer of this shape, or None where it has none."""
-    open_dims = [dim for dim, extent in enumerate(shape) if _mentions(extent, count)]
+    open_dims = [dim for dim, extent in enumerate(shape) if uses(extent, count)]
     if not open_dims:
         return None
-    outermost = next(dim for dim, extent in enumerate(shape) if not _is_one(extent))
+    outermost = next(dim for dim, extent in enumerate(shape) if not is_one(extent))
     if open_dims != [outermost]:
         raise Declined("the images are not on the outermost axis of a buffer")
     return ImageAxis(outermost, _rows_of_each(shape[outermost], count))
@@ -112,7 +114,7 @@ def _check_nest(nest: tirx.Stmt, count: Var, axes: Mapping[Var, ImageAxis], para
     values = _over_images(nest, loops, count, image, analyzer)
     written = {store.buffer for store in find(block.body, tirx.BufferStore)}
     shared = written - axes.keys() if values else written.intersection([*axes, *params])
-    if shared or (not values and any(_mentions(extent, count) for extent in loops.values())):
+    if shared or (not values and any(uses(extent, count) for extent in loops.values())):
         raise Declined(f"block {block.name_hint} computes something that all images share")
     for part in (block.init, block.body):
         if part is not None:
@@ -130,13 +132,13 @@ def _over_images(
     name, values = nest.block.name_hint, dict[Var, Expr]()
     for iter_var, value in zip(nest.block.iter_vars, nest.iter_values, strict=True):
         extent = iter_var.dom.extent
-        if not _mentions(extent, count):
+        if not uses(extent, count):
             analyzer.bind(iter_var.var, iter_var.dom)
             continue
         if values or int(iter_var.iter_type) != _SPATIAL:
             raise Declined(f"block {name} runs over images on more axes than one, or sums over them")
         is_loop = isinstance(value, Var) and value in loops and analyzer.can_prove_equal(loops[value], extent)
-        if not is_loop or not _is_one(nest.predicate):
+        if not is_loop or not is_one(nest.predicate):
             raise Declined(f"block {name} covers its domain in an order that is not plain")
         row, rows = Var("row", count.ty.dtype), _rows_of_each(extent, count)
         analyzer.bind(row, Range.from_min_extent(tirx.const(0, row.ty.dtype), tirx.const(rows, row.ty.dtype)))
@@ -178,7 +180,7 @@ class _Block:
 
     def _simplified(self, node: Expr) -> Expr:
         """Return arithmetic in terms of `image`, whose rows are among those of all images."""
-        if isinstance(node, tirx.FloorDiv | tirx.FloorMod) and _mentions(node.b, self.count):
+        if isinstance(node, tirx.FloorDiv | tirx.FloorMod) and uses(node.b, self.count):
             rows = _rows(node.b, self.count)
             if rows is not None and self._is_own(node.a, rows):
                 return node.a if isinstance(node, tirx.FloorMod) else tirx.const(0, node.ty.dtype)
@@ -213,9 +215,3 @@ class _Block:
             self.reasons.append("what an image is depends on which of them it is, or on how many there are")
 
 
-def _mentions(extent: Expr, count: Var) -> bool:
-    return contains(extent, (Var, count.same_as))
-
-
-def _is_one(extent: Expr) -> bool:
-    return isinstance(extent, tirx.IntImm) and int(extent.value) == 1

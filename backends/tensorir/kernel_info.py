@@ -18,8 +18,8 @@ from backends.tensorir.result import Kernel
 from backends.tensorir.roles import anchor_of
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.extents import Extent, Sizes
-from fusion.structural import find, walk
-from partition.access import is_static
+from fusion.structural import walk
+from partition.access import computed_blocks, is_static
 
 _Accesses = defaultdict[Any, list[SizedCount]]
 """By tensor."""
@@ -34,7 +34,7 @@ def kernel_info(name: str, kernel: Kernel, sized: SizedWork | None = None, sizes
         sized: Of one whose shapes have symbols; None where that is not known, and all are 0.
         sizes: Of these symbols, for the report.
     """
-    made, blocks = kernel.made, _blocks(kernel.source)
+    made, blocks = kernel.made, computed_blocks(kernel.source)
     work = count_work(kernel.source) if is_static(kernel.source) else sized
     written = 0 if work is None else work.bytes_at(sizes, written=True)
     return KernelInfo(
@@ -55,7 +55,7 @@ def kernel_info(name: str, kernel: Kernel, sized: SizedWork | None = None, sizes
 def count_work(func: tirx.PrimFunc) -> SizedWork:
     """Return what a kernel without symbols does, before it got loops."""
     flops, loads, stores = list[SizedCount](), _Accesses(list), _Accesses(list)
-    for block in _blocks(func):
+    for block in computed_blocks(func):
         operations, loaded = _work(block)
         iterations = _extents(block.iter_vars)
         flops.append(SizedCount(operations, iterations))
@@ -75,10 +75,6 @@ def _traffic(param: tirx.Buffer, loads: _Accesses, stores: _Accesses) -> Traffic
 
 def _extents(axes: Iterable[tirx.IterVar]) -> tuple[Extent, ...]:
     return tuple(Extent(int(axis.dom.extent)) for axis in axes)
-
-
-def _blocks(func: tirx.PrimFunc) -> list[SBlock]:
-    return [block for block in find(func.body, SBlock) if block.iter_vars]
 
 
 def _kind(blocks: Sequence[SBlock]) -> str:

@@ -85,7 +85,7 @@ class OpenAnalyzer:
         if isinstance(value, tirx.Max):
             return self._is_positive(value.a) or self._is_positive(value.b)
         if isinstance(value, tirx.Sub):
-            return _is_one(value.b) and all(var in self._symbols for var in find(value, Var))
+            return is_one(value.b) and all(var in self._symbols for var in find(value, Var))
         if isinstance(value, Var):
             return value in self.below or value in self._symbols
         return isinstance(value, tirx.IntImm) and int(value.value) >= 0
@@ -103,7 +103,7 @@ class OpenAnalyzer:
         if isinstance(value, tirx.Add | tirx.Mul):
             combine = type(value)
             return [combine(a, b) for a in self._most(value.a) for b in self._most(value.b)]
-        is_known = isinstance(value, tirx.IntImm) or (isinstance(value, tirx.Sub) and _is_one(value.b))
+        is_known = isinstance(value, tirx.IntImm) or (isinstance(value, tirx.Sub) and is_one(value.b))
         return [value] if is_known else []
 
     def _most_over(self, most: Expr, divisor: Expr) -> list[Expr]:
@@ -115,7 +115,8 @@ class OpenAnalyzer:
         return [self._known.simplify(_sum(whole) - 1)] if len(whole) == len(quotients) else []
 
 
-def _is_one(value: Expr) -> bool:
+def is_one(value: Expr) -> bool:
+    """Return whether an expression is the number 1."""
     return isinstance(value, tirx.IntImm) and int(value.value) == 1
 
 

@@ -22,8 +22,8 @@ from backends.tensorir.extents import Extent
 from backends.tensorir.inlining import uses
 from backends.tensorir.stages import Stage, dims_of, dtype_of, read_stages, substitute
 from fusion.declined import Declined
-from fusion.structural import find, map_nodes
-from partition.access import ANCHOR
+from fusion.structural import map_nodes
+from partition.access import ANCHOR, find_anchors
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,6 @@ def find_anchor(func: tirx.PrimFunc) -> SBlock | None:
     """Return the block that carries an anchor annotation, if exactly one does."""
     found = find_anchors(func)
     return found[0] if len(found) == 1 else None
-
-
-def find_anchors(func: tirx.PrimFunc) -> list[SBlock]:
-    """Return the blocks that carry an anchor annotation."""
-    return [block for block in find(func.body, SBlock) if ANCHOR in block.annotations]
 
 
 @dataclass(frozen=True)

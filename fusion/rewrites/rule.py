@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from fusion.rewrites.graph import Emit, Value
@@ -19,6 +20,16 @@ class Example:
 
     build: Callable[..., relax.Expr]
     shapes: tuple[Shape, ...]
+
+
+def scalar(value: float) -> relax.Constant:
+    """Return a float32 of rank 0, for an example."""
+    return relax.const(np.float32(value))
+
+
+def normal(*shape: int) -> relax.Constant:
+    """Return a float32 constant for an example, drawn from a normal distribution; the same for the same shape."""
+    return relax.const(np.random.default_rng(list(shape)).standard_normal(shape).astype("float32"))
 
 
 @dataclass(frozen=True)

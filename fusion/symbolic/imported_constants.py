@@ -19,7 +19,7 @@ from fusion.structural import find
 from fusion.symbolic.fit import Fit
 from fusion.symbolic.join_weights import grown, join_weight
 from fusion.symbolic.open_weights import OpenWeight
-from fusion.tensors import as_numpy
+from fusion.tensors import as_numpy, same_bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class ImportedConstants:
         """Return those of imports at the probes of `fit`."""
         rows = list(zip(*map(_tensors, mods), strict=False))
         made = {place: row for place, row in enumerate(rows) if not all(value.same_as(row[0]) for value in row)}
-        fixed = {place: row[0] for place, row in made.items() if all(_equal(row[0], value) for value in row)}
+        fixed = {place: row[0] for place, row in made.items() if _are_same(row)}
         joined = {place: _join(row, fit) for place, row in made.items() if place not in fixed}
         return cls(len(rows), {place: weight for place, weight in joined.items() if weight is not None}, fixed)
 
@@ -67,7 +67,7 @@ class ImportedConstants:
     def stay_in(self, mod: tvm.IRModule) -> bool:
         """Return whether an import has as many constants, and the `fixed` ones at their places."""
         held = _tensors(mod)
-        return len(held) == self.count and all(_equal(held[place], value) for place, value in self.fixed.items())
+        return len(held) == self.count and all(_are_same((held[place], value)) for place, value in self.fixed.items())
 
 
 def constants_of(mod: tvm.IRModule) -> list[np.ndarray]:
@@ -96,7 +96,7 @@ def _join(values: Sequence[tvm.runtime.Tensor], fit: Fit) -> tuple[OpenWeight, .
     return joined if isinstance(joined, tuple) else None
 
 
-def _equal(one: tvm.runtime.Tensor, other: tvm.runtime.Tensor) -> bool:
-    """Return whether two constants are the same to the last bit."""
-    held, there = as_numpy(one), as_numpy(other)
-    return held.dtype == there.dtype and held.shape == there.shape and held.tobytes() == there.tobytes()
+def _are_same(values: Sequence[tvm.runtime.Tensor]) -> bool:
+    """Return whether all constants are the same to the last bit."""
+    first, *others = map(as_numpy, values)
+    return all(same_bits(first, other) for other in others)

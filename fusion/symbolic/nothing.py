@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate, chain, combinations
 from math import prod
 
@@ -28,6 +27,7 @@ from fusion.symbolic.join_weights import grown
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
 from fusion.symbolic.sized_imports import FoundModel, SizedImports
+from fusion.tensors import same_bits
 
 _OF_NOTHING = frozenset({"concat", "matmul", "max", "min", "nn.pad", "prod", "scatter_elements", "scatter_nd", "sum"})
 """Operators that may have an operand without elements and a result with some."""
@@ -139,11 +139,7 @@ def _is_held(weight: OpenWeight, sizes: Sizes, held: Sequence[np.ndarray]) -> bo
     if not weight.covers(sizes):
         return False
     value = weight.at(sizes)
-    return any(map(partial(_equal, value), held))
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and np.array_equal(one, other)
+    return any(same_bits(value, each) for each in held)
 
 
 @dataclass
@@ -213,7 +209,7 @@ class _Walk:
         """
         for place, value in self.filled.items():
             made = constants.made(value)
-            if made and (place in self.left or not all(any(map(partial(_equal, each), held)) for each in made)):
+            if made and (place in self.left or not all(any(same_bits(each, known) for known in held) for each in made)):
                 raise Declined("a constant may be another one there")
 
     def _through_branches(

@@ -13,6 +13,7 @@ from fusion.symbolic.fit import NoTableError
 from fusion.symbolic.join_weights import grown
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
+from fusion.tensors import same_bits
 
 Constants = Callable[[Sizes], "Sequence[np.ndarray] | None"]
 """Those of a model at sizes of the inputs, in order; None where it is another one there."""
@@ -69,7 +70,7 @@ class Imports:
         """Return which of the constants `weight` may be."""
         held = [self.constants(sizes) or () for sizes in self.near]
         wanted = [weight.at(sizes) for sizes in self.near]
-        return [place for place, values in enumerate(zip(*held, strict=False)) if all(map(_equal, values, wanted))]
+        return [place for place, values in enumerate(zip(*held, strict=False)) if all(map(same_bits, values, wanted))]
 
     def _values(self, weight: OpenWeight, place: int) -> Iterator[tuple[dict[str, int], np.ndarray]]:
         """Yield other sizes, with those that follow from them, and the constant at `place` there, if the model has as
@@ -115,7 +116,3 @@ def _grown(weight: OpenWeight, values: Iterable[tuple[Sizes, np.ndarray]]) -> Op
             return None
         weight = larger
     return weight
-
-
-def _equal(first: np.ndarray, second: np.ndarray) -> bool:
-    return first.shape == second.shape and first.dtype == second.dtype and np.array_equal(first, second)

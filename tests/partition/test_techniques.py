@@ -7,9 +7,9 @@ import pytest
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.tensorir.roles import anchor_of, find_anchors
+from backends.tensorir.roles import anchor_of
 from fusion.bindings import Bindings
-from partition.access import BATCH_MATMUL
+from partition.access import BATCH_MATMUL, find_anchors
 from partition.form_groups import FormGroups
 from partition.joins import MOST_MEMBERS
 from partition.products import MOST_PRODUCTS

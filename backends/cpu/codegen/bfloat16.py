@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import Call, PrimType, TensorLoad
 from tvm_ffi.structural import StructuralMutator
 
+from backends.tensorir.exact_values import lanes_of
 from fusion.structural import Rule, contains, mutate
 
 Expr = Any
@@ -60,20 +61,15 @@ def _holds_narrow(let: tirx.Let) -> bool:
 
 
 def _bits(value: Expr) -> Expr:
-    return tirx.reinterpret("uint16" + _lanes(value), value)
-
-
-def _lanes(value: Expr) -> str:
-    """Return what follows the dtype of one lane."""
-    return "".join(str(value.ty.dtype).partition("x")[1:])
+    return tirx.reinterpret("uint16" + lanes_of(value), value)
 
 
 def _wide(value: Expr) -> Expr:
     """Return a value of bfloat16 as float32, others as they are."""
     if not _is_narrow(value):
         return value
-    high = tirx.shift_left(_bits(value).astype("uint32" + _lanes(value)), tirx.const(16, "uint32"))
-    return tirx.reinterpret("float32" + _lanes(value), high)
+    high = tirx.shift_left(_bits(value).astype("uint32" + lanes_of(value)), tirx.const(16, "uint32"))
+    return tirx.reinterpret("float32" + lanes_of(value), high)
 
 
 def _wide_number(number: tirx.FloatImm) -> tirx.FloatImm:
@@ -82,21 +78,21 @@ def _wide_number(number: tirx.FloatImm) -> tirx.FloatImm:
 
 def _narrow(value: Expr) -> Expr:
     """Return a value as bfloat16, the nearest and ties to even."""
-    value = value.astype("float32" + _lanes(value))
+    value = value.astype("float32" + lanes_of(value))
     half, one, width = (tirx.const(number, "uint32") for number in (0x7FFF, 1, 16))
-    bits = tirx.reinterpret("uint32" + _lanes(value), value)
+    bits = tirx.reinterpret("uint32" + lanes_of(value), value)
     odd = tirx.bitwise_and(tirx.shift_right(bits, width), one)
     return _upper_half(bits + half + odd)
 
 
 def _cut(value: Expr) -> Expr:
     """Return a float32 that bfloat16 has as that."""
-    return _upper_half(tirx.reinterpret("uint32" + _lanes(value), value))
+    return _upper_half(tirx.reinterpret("uint32" + lanes_of(value), value))
 
 
 def _upper_half(bits: Expr) -> Expr:
     high = tirx.shift_right(bits, tirx.const(16, "uint32"))
-    return tirx.reinterpret("bfloat16" + _lanes(bits), high.astype("uint16" + _lanes(bits)))
+    return tirx.reinterpret("bfloat16" + lanes_of(bits), high.astype("uint16" + lanes_of(bits)))
 
 
 class _InFloat32:
@@ -139,4 +135,4 @@ class _InFloat32:
         arguments = [mutator.mutate(argument) for argument in call.args]
         if not _is_narrow(call):  # its bits
             return Call(call.op, [_cut(argument) for argument in arguments], ret_ty=call.ty)
-        return tirx.call_intrin("float32" + _lanes(call), call.op, *arguments)
+        return tirx.call_intrin("float32" + lanes_of(call), call.op, *arguments)

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm_ffi.structural import StructuralMutator
 
+from backends.cpu.codegen.share_memory import has_static_size
 from backends.tensorir.emit import MASKED, Expr
 from fusion.structural import contains, find, mutate
 
@@ -30,16 +31,12 @@ def _masked(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not contains(func.body, (tirx.AttrStmt, _is_mark)):
         return func
 
-    registers = {found.buffer for found in find(func.body, tirx.AllocBuffer) if _has_size(found.buffer)}
+    registers = {found.buffer for found in find(func.body, tirx.AllocBuffer) if has_static_size(found.buffer)}
 
     def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
         return _with_masks(found.body, found.value, registers) if _is_mark(found) else mutator.default_mutate(found)
 
     return func.with_body(mutate(func.body, [(tirx.AttrStmt, attribute)]))
-
-
-def _has_size(buffer: Var) -> bool:
-    return all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape)
 
 
 def _is_mark(found: tirx.AttrStmt) -> bool:

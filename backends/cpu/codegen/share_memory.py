@@ -62,7 +62,7 @@ class _Registers:
             return inner
 
         def allocation(found: tirx.AllocBuffer, _: StructuralMutator) -> object:
-            if not _has_size(found.buffer):
+            if not has_static_size(found.buffer):
                 self.unsized[found.buffer] = None
                 return tirx.Evaluate(tirx.BufferLoad(found.buffer, [tirx.const(0, "int64")]))
             if _bytes(found.buffer) > _REGISTER_BYTES:
@@ -99,7 +99,8 @@ class _Registers:
         return tirx.SeqStmt([*allocations, body]) if allocations else body
 
 
-def _has_size(buffer: Var) -> bool:
+def has_static_size(buffer: Var) -> bool:
+    """Return whether all extents of a buffer are numbers."""
     return all(isinstance(extent, tirx.IntImm) for extent in buffer.ty.shape)
 
 

@@ -6,9 +6,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.errors import FusionError, UnsupportedOperatorError
-from fusion.frontends.relay.call import Call, Operand, constant
+from fusion.frontends.relay.call import Call, Operand
 from fusion.frontends.relay.fold import fold
 from fusion.frontends.relay.registry import translation_of
 from fusion.frontends.relay.scope import Closure, Value

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.errors import LimitError
 from fusion.frontends.relay.syntax import Position, Value
@@ -227,8 +227,3 @@ def dtype_of(expr: Expr) -> str:
 def scalar(value: float, dtype: str) -> Expr:
     """Return a constant of rank 0."""
     return constant(np.array(value).astype(numpy_dtype(dtype)))
-
-
-def constant(array: np.ndarray) -> Expr:
-    """Return `array` as a constant, its dtype kept."""
-    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape)))

@@ -11,11 +11,12 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import BlockBuilder, Expr
 
+from fusion.constants import constant
 from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from fusion.frontends.imported import branch_call
 from fusion.frontends.origins import Origins
 from fusion.frontends.relay.apply import apply
-from fusion.frontends.relay.call import constant, dtype_of
+from fusion.frontends.relay.call import dtype_of
 from fusion.frontends.relay.program import RelayProgram
 from fusion.frontends.relay.scope import BindingScope, Closure, Value, captured, has_more_parts, rebuild, tensors_of
 from fusion.frontends.relay.syntax import (

@@ -15,8 +15,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
+from fusion.frontends.relay.call import Call, dtype_of, scalar, shape_of
 from fusion.frontends.relay.rounding import round_half_away
 from fusion.tensors import as_numpy
 

@@ -8,10 +8,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from fusion.constants import constant
 from fusion.errors import InvalidModelError, ShapeError, UnsupportedOperatorError, unknown_input, unknown_shape
 from fusion.frontends.imported import ImportedModel, TensorSpec, names_called
 from fusion.frontends.nan_note import nan_note
-from fusion.frontends.relay.call import constant
 from fusion.frontends.relay.evaluate import Evaluator
 from fusion.frontends.relay.missing import refuse_missing
 from fusion.frontends.relay.program import RelayProgram

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tvm import relax, tirx
-from tvm.s_tir.stmt import SBlock
 
 from backends.memory_costs import MemoryCosts
 from fusion.passes.concats.read import ConcatGraph, ConcatPart, Result, row_bytes
 from fusion.shapes import static_shape
-from fusion.structural import find
-from partition.access import ANCHOR
+from partition.access import find_anchors
 from partition.slices import Slice, hide_outputs, read_slice, write_slice
 
 WhyNotTaken = Callable[[tirx.PrimFunc], str]
@@ -210,7 +208,7 @@ class _Decision:
         func = self.graph.kernel(reader)
         if func is None or row_bytes(place.part, place.slice_.shape, str(name.ty.dtype.dtype)) < self.costs.run:
             return False
-        anchors = _anchors(func)
+        anchors = find_anchors(func)
         for position, argument in enumerate(self.graph.arguments(reader)):
             if not argument.same_as(name):
                 continue
@@ -226,7 +224,7 @@ class _Decision:
         assert func is not None
         buffer = self.graph.buffer(result)
         row = row_bytes(place.part, place.slice_.shape, str(buffer.ty.dtype.dtype))
-        if row < (self.costs.anchored_run if _anchors(func) else self.costs.run):
+        if row < (self.costs.anchored_run if find_anchors(func) else self.costs.run):
             return f"its rows in the joined tensor have {row} bytes"
         func = write_slice(func, buffer, place.part, place.slice_)
         return self.why_not_taken(hide_outputs(func, [buffer]) if alone else func)
@@ -237,7 +235,3 @@ class _Decision:
         written, call = sum(each.part.bytes for each in chosen), self.costs.call
         twice = sum(each.part.bytes for each in chosen if not each.alone)
         return bool(chosen) and twice + copies * call + 2 * copied < call + 2 * (written + copied)
-
-
-def _anchors(func: tirx.PrimFunc) -> list[SBlock]:
-    return [block for block in find(func.body, SBlock) if ANCHOR in block.annotations]

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-import numpy as np
 from tvm import relax
 from tvm.relax import op
 
 from fusion.declined import Declined
 from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.patterns import Either, Is, Named, Names, Power, Product, Sum, Tensor, matcher, minus
-from fusion.rewrites.rule import Example, Rule
-
-
-def _number(value: float) -> relax.Constant:
-    return relax.const(np.float32(value))
-
+from fusion.rewrites.rule import Example, Rule, scalar
 
 _X = Tensor("x")
 _CUBE = Sum(_X, Product(Power(_X, 3.0), number=0.044715))
@@ -32,8 +26,8 @@ def _gated(step: Is) -> Either:
 
 
 def _erf_example(b: relax.BlockBuilder, x: relax.Var, divisor: float = sqrt(2)) -> relax.Expr:
-    step = b.emit(op.add(b.emit(op.erf(b.emit(op.divide(x, _number(divisor))))), _number(1)))
-    return op.multiply(b.emit(op.multiply(x, step)), _number(0.5))
+    step = b.emit(op.add(b.emit(op.erf(b.emit(op.divide(x, scalar(divisor))))), scalar(1)))
+    return op.multiply(b.emit(op.multiply(x, step)), scalar(0.5))
 
 
 GELU = Rule(
@@ -50,10 +44,10 @@ GELU = Rule(
 
 
 def _tanh_example(b: relax.BlockBuilder, x: relax.Var, cubic: float = 0.044715) -> relax.Expr:
-    cube = b.emit(op.multiply(b.emit(op.power(x, _number(3))), _number(cubic)))
-    inner = b.emit(op.multiply(b.emit(op.add(x, cube)), _number(sqrt(2 / pi))))
-    step = b.emit(op.add(b.emit(op.tanh(inner)), _number(1)))
-    return op.multiply(b.emit(op.multiply(x, _number(0.5))), step)
+    cube = b.emit(op.multiply(b.emit(op.power(x, scalar(3))), scalar(cubic)))
+    inner = b.emit(op.multiply(b.emit(op.add(x, cube)), scalar(sqrt(2 / pi))))
+    step = b.emit(op.add(b.emit(op.tanh(inner)), scalar(1)))
+    return op.multiply(b.emit(op.multiply(x, scalar(0.5))), step)
 
 
 GELU_TANH = Rule(

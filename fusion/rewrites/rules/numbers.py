@@ -11,12 +11,8 @@ from tvm.relax import op
 from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.rewrites.graph import Emit, Value
-from fusion.rewrites.rule import Example, Rule
+from fusion.rewrites.rule import Example, Rule, scalar
 from fusion.rewrites.rules.scales import checked, full, operand_and_constant
-
-
-def _number(value: float) -> relax.Constant:
-    return relax.const(np.float32(value))
 
 
 def _neutral(root: Value) -> Value | None:
@@ -39,7 +35,7 @@ IDENTITY = Rule(
     roots=frozenset(("multiply", "divide", "add", "subtract")),
     match=_neutral,
     build=lambda emit, root, value: value.expr,
-    example=Example(lambda b, x: op.exp(b.emit(op.multiply(b.emit(op.exp(x)), _number(1)))), ((3, 40),)),
+    example=Example(lambda b, x: op.exp(b.emit(op.multiply(b.emit(op.exp(x)), scalar(1)))), ((3, 40),)),
     near_miss=Example(lambda b, x: op.multiply(x, relax.const(np.ones((3, 1), "float32"))), ((1, 40),)),
 )
 
@@ -68,8 +64,8 @@ RECIPROCAL = Rule(
     roots=frozenset(("divide",)),
     match=_divided,
     build=_reciprocal,
-    example=Example(lambda b, x: op.divide(x, _number(6)), ((3, 40),)),
-    near_miss=Example(lambda b, x: op.divide(x, _number(3e38)), ((3, 40),)),
+    example=Example(lambda b, x: op.divide(x, scalar(6)), ((3, 40),)),
+    near_miss=Example(lambda b, x: op.divide(x, scalar(3e38)), ((3, 40),)),
     declines="overflow or lose digits",
 )
 
@@ -87,8 +83,8 @@ SQUARE = Rule(
     roots=frozenset(("power",)),
     match=_squared,
     build=lambda emit, root, value: op.multiply(value.expr, value.expr),
-    example=Example(lambda b, x: op.power(x, _number(2)), ((3, 40),)),
-    near_miss=Example(lambda b, x: op.power(b.emit(op.abs(x)), _number(2.5)), ((3, 40),)),
+    example=Example(lambda b, x: op.power(x, scalar(2)), ((3, 40),)),
+    near_miss=Example(lambda b, x: op.power(b.emit(op.abs(x)), scalar(2.5)), ((3, 40),)),
 )
 
 

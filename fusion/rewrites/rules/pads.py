@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relax
 from tvm.relax import op
 
 from fusion.declined import Declined
 from fusion.passes.rebuild import with_attrs
 from fusion.rewrites.graph import Emit, Value
-from fusion.rewrites.rule import Example, Rule
+from fusion.rewrites.rule import Example, Rule, normal
 
 _LAYOUTS = {"nn.conv1d": "NCW", "nn.conv2d": "NCHW", "nn.conv3d": "NCDHW"}
 
@@ -34,8 +33,7 @@ def _folded(emit: Emit, root: Value, pad: Value) -> relax.Expr:
 
 def _example(b: relax.BlockBuilder, x: relax.Var, value: float = 0.0) -> relax.Expr:
     padded = b.emit(op.nn.pad(x, [0, 0, 0, 0, 1, 2, 3, 0], pad_value=value))
-    weight = np.random.default_rng(0).standard_normal((5, 4, 3, 3)).astype("float32")
-    return op.nn.conv2d(padded, relax.const(weight), padding=(1, 0, 0, 1), strides=2)
+    return op.nn.conv2d(padded, normal(5, 4, 3, 3), padding=(1, 0, 0, 1), strides=2)
 
 
 PAD = Rule(

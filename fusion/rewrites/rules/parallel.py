@@ -13,7 +13,7 @@ from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.rewrites.graph import Emit, Value
 from fusion.rewrites.patterns import Parts, total
-from fusion.rewrites.rule import Example, Rule
+from fusion.rewrites.rule import Example, Rule, normal
 from fusion.rewrites.rules.channels import has_constant_weights
 
 Array = npt.NDArray[Any]
@@ -74,14 +74,10 @@ def _convolution(small: Value, large: Value) -> relax.Expr:
     return relax.Call(call.op, [large.data.expr, constant(weight + padded)], call.attrs, call.ty_args)
 
 
-def _weights(*shape: int) -> relax.Constant:
-    return relax.const(np.random.default_rng(list(shape)).standard_normal(shape).astype("float32"))
-
-
 def _branches(b: relax.BlockBuilder, x: relax.Var, padding: int = 1) -> relax.Expr:
-    wide = b.emit(op.nn.conv2d(x, _weights(8, 4, 3, 3), padding=padding))
-    wide = b.emit(op.add(wide, _weights(1, 8, 1, 1)))
-    return op.add(wide, b.emit(op.nn.conv2d(x, _weights(8, 4, 1, 1), padding=padding - 1)))
+    wide = b.emit(op.nn.conv2d(x, normal(8, 4, 3, 3), padding=padding))
+    wide = b.emit(op.add(wide, normal(1, 8, 1, 1)))
+    return op.add(wide, b.emit(op.nn.conv2d(x, normal(8, 4, 1, 1), padding=padding - 1)))
 
 
 PARALLEL_SUM = Rule(
@@ -95,8 +91,8 @@ PARALLEL_SUM = Rule(
     example=Example(_branches, ((2, 4, 6, 7),)),
     near_miss=Example(
         lambda b, x: op.add(
-            b.emit(op.nn.conv2d(x, _weights(8, 4, 3, 3), padding=[0, 0, 2, 2])),
-            b.emit(op.nn.conv2d(x, _weights(8, 4, 3, 3), padding=[1, 1, 1, 1])),
+            b.emit(op.nn.conv2d(x, normal(8, 4, 3, 3), padding=[0, 0, 2, 2])),
+            b.emit(op.nn.conv2d(x, normal(8, 4, 3, 3), padding=[1, 1, 1, 1])),
         ),
         ((2, 4, 6, 7),),
     ),

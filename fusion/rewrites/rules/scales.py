@@ -13,7 +13,7 @@ from tvm.relax import op
 from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.rewrites.graph import CONSTANT, Emit, Value
-from fusion.rewrites.rule import Example, Rule
+from fusion.rewrites.rule import Example, Rule, normal
 from fusion.rewrites.rules.channels import INPUT, OUTPUT, along, channels, has_constant_weights, through_view
 
 Array = npt.NDArray[Any]
@@ -177,19 +177,15 @@ def _absorbed(root: Value) -> Absorbed | None:
     return None if found is None else absorb(found[0], scale_of(root, found[1], found[0]))
 
 
-def _weights(*shape: int) -> relax.Constant:
-    return relax.const(np.random.default_rng(list(shape)).standard_normal(shape).astype("float32"))
-
-
 def _attention_example(b: relax.BlockBuilder, x: relax.Var, y: relax.Var) -> relax.Expr:
-    made = b.emit(op.add(b.emit(op.matmul(x, _weights(6, 12))), _weights(12)))
+    made = b.emit(op.add(b.emit(op.matmul(x, normal(6, 12))), normal(12)))
     heads = b.emit(op.permute_dims(b.emit(op.reshape(made, (5, 3, 4))), [1, 0, 2]))
     return op.multiply(b.emit(op.matmul(heads, y)), relax.const(np.float32(0.3)))
 
 
 def _read_twice(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-    made = b.emit(op.nn.conv2d(x, _weights(5, 4, 3, 3)))
-    return op.add(b.emit(op.multiply(made, _weights(5, 1, 1))), made)
+    made = b.emit(op.nn.conv2d(x, normal(5, 4, 3, 3)))
+    return op.add(b.emit(op.multiply(made, normal(5, 1, 1))), made)
 
 
 SCALE_BEHIND = Rule(
@@ -247,10 +243,10 @@ SHIFT_OF_NORM = Rule(
     match=_shift_of_norm,
     build=_shifted_norm,
     example=Example(
-        lambda b, x: op.add(b.emit(op.nn.layer_norm(x, _weights(40), _weights(40), [-1])), _weights(1, 40)), ((3, 40),)
+        lambda b, x: op.add(b.emit(op.nn.layer_norm(x, normal(40), normal(40), [-1])), normal(1, 40)), ((3, 40),)
     ),
     near_miss=Example(
-        lambda b, x: op.add(b.emit(op.nn.layer_norm(x, _weights(40), _weights(40), [-1])), _weights(3, 1)), ((3, 40),)
+        lambda b, x: op.add(b.emit(op.nn.layer_norm(x, normal(40), normal(40), [-1])), normal(3, 1)), ((3, 40),)
     ),
 )
 
@@ -327,8 +323,8 @@ def _for_inputs(root: Value, per_channel: Array) -> Array:
 
 
 def _depthwise_example(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-    made = b.emit(op.multiply(b.emit(op.nn.relu(x)), _weights(4, 1, 1)))
-    return op.nn.conv2d(made, _weights(8, 1, 3, 3), padding=1, groups=4)
+    made = b.emit(op.multiply(b.emit(op.nn.relu(x)), normal(4, 1, 1)))
+    return op.nn.conv2d(made, normal(8, 1, 3, 3), padding=1, groups=4)
 
 
 SCALE_IN_FRONT = Rule(
@@ -341,7 +337,7 @@ SCALE_IN_FRONT = Rule(
     build=_scale_in_front,
     example=Example(_depthwise_example, ((2, 4, 6, 7),)),
     near_miss=Example(
-        lambda b, x: op.nn.conv2d(b.emit(op.multiply(x, _weights(1, 6, 7))), _weights(8, 4, 3, 3)), ((2, 4, 6, 7),)
+        lambda b, x: op.nn.conv2d(b.emit(op.multiply(x, normal(1, 6, 7))), normal(8, 4, 3, 3)), ((2, 4, 6, 7),)
     ),
 )
 
@@ -371,8 +367,8 @@ def _shift_in_front(emit: Emit, root: Value, found: tuple[Value, Value, Value, V
 
 
 def _padded_example(b: relax.BlockBuilder, x: relax.Var, padding: int = 0) -> relax.Expr:
-    moved = b.emit(op.add(b.emit(op.nn.relu(x)), _weights(4, 1, 1)))
-    return op.add(b.emit(op.nn.conv2d(moved, _weights(8, 2, 3, 3), padding=padding, groups=2)), _weights(8, 1, 1))
+    moved = b.emit(op.add(b.emit(op.nn.relu(x)), normal(4, 1, 1)))
+    return op.add(b.emit(op.nn.conv2d(moved, normal(8, 2, 3, 3), padding=padding, groups=2)), normal(8, 1, 1))
 
 
 SHIFT_IN_FRONT = Rule(

@@ -11,8 +11,9 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, Operand, constant
+from fusion.frontends.relay.call import Call, Operand
 from fusion.frontends.relay.registry import translation_of
 from fusion.frontends.relay.syntax import Position, Value
 from tests.passes.modules import UNOPTIMISED

@@ -11,11 +11,11 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from backends.tensorir.emit import Expr, int64
-from backends.tensorir.roles import compose, find_anchors
+from backends.tensorir.roles import compose
 from backends.tensorir.stages import Axis, Stage, dims_of, dtype_of, is_at, loads, read_stages, shape_of, substitute
 from fusion.declined import Declined
 from fusion.structural import map_nodes
-from partition.access import is_zero
+from partition.access import find_anchors, is_zero
 
 ATTENTION = "attention"
 

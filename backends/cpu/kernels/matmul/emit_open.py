@@ -18,9 +18,9 @@ from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.result import Scheduled
-from backends.tensorir.roles import find_anchors, operands_of
+from backends.tensorir.roles import operands_of
 from backends.tensorir.row_form import RowForm
-from partition.access import MATMUL
+from partition.access import MATMUL, find_anchors
 
 _BLOCK_ROWS = 16
 """Of what is made at a time without the function of `tile_sums`: of fewer rows than a block, each is made by itself."""

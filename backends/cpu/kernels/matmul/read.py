@@ -13,12 +13,12 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
 from backends.tensorir.accesses import flat_index
-from backends.tensorir.roles import Output, compose, find_anchors, operands_of, result_of
+from backends.tensorir.roles import Output, compose, operands_of, result_of
 from backends.tensorir.rows import RowBlock
 from backends.tensorir.stages import Stage, dtype_of, loads, read_stages, shape_of
 from fusion.declined import Declined
 from fusion.structural import find
-from partition.access import ANCHOR, MATMUL
+from partition.access import ANCHOR, MATMUL, find_anchors
 
 Operands = tuple[Var, ...]
 """Rows and packed matrix."""

@@ -9,8 +9,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, shape_of
+from fusion.frontends.relay.call import Call, shape_of
 from fusion.frontends.relay.ops.reshape import permuted, reshaped
 from fusion.frontends.relay.ops.slicing import sliced
 from fusion.frontends.relay.registry import translates

@@ -9,8 +9,9 @@ import tvm
 from tvm import relax, te
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, dtype_of, scalar
+from fusion.frontends.relay.call import Call, dtype_of, scalar
 from fusion.frontends.relay.registry import translates
 
 

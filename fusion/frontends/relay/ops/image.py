@@ -8,8 +8,9 @@ import numpy as np
 from tvm import relax, te, topi
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, dtype_of, scalar
+from fusion.frontends.relay.call import Call, dtype_of, scalar
 from fusion.frontends.relay.layouts import read_layout
 from fusion.frontends.relay.ops.dtypes import as_dtype, is_float
 from fusion.frontends.relay.ops.resampling import ResampledAxis, Resampling, taps_of

@@ -6,8 +6,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, dtype_of, scalar
+from fusion.frontends.relay.call import Call, dtype_of, scalar
 from fusion.frontends.relay.registry import translates
 from fusion.tensors import numpy_dtype
 

@@ -8,8 +8,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, dtype_of, shape_of
+from fusion.frontends.relay.call import Call, dtype_of, shape_of
 from fusion.frontends.relay.registry import translates
 
 Widths = Sequence[tuple[int, int]]

@@ -6,8 +6,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant, dtype_of, scalar, shape_of
+from fusion.frontends.relay.call import Call, dtype_of, scalar, shape_of
 from fusion.frontends.relay.layouts import relayout
 from fusion.frontends.relay.ops.convolution import convolve, deconvolve
 from fusion.frontends.relay.ops.linear import product, times_transposed

@@ -8,8 +8,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import Expr
 
+from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.frontends.relay.call import Call, constant
+from fusion.frontends.relay.call import Call
 from fusion.frontends.relay.ops.dtypes import is_float
 from fusion.frontends.relay.registry import translates
 

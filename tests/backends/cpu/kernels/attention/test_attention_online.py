@@ -16,10 +16,10 @@ from backends.cpu.kernels.attention.read import AttentionStages, Chain, read_att
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
-from backends.tensorir.roles import find_anchors
 from backends.tensorir.softmax_rows import LEAST, LEAST_SUM
 from backends.tensorir.space import Space
 from fusion import context
+from partition.access import find_anchors
 from partition.profitability import no_template
 from tests.backends.cpu.kernels.anchored import TARGETS, Ran, always, check, normal, run
 from tests.backends.cpu.kernels.attention.test_attention import Attention, attentions
