@@ -1,7 +1,7 @@
-"""The seam between the core, which knows no machine, and backends, each of which knows one.
+"""The protocols between the core, which knows no machine, and the backends, each of which knows one.
 
-A backend is a folder and one object that `registry` finds by its name. The core asks it for a `KernelCompiler`, which
-is bound to a target and a number of threads, and asks that whatever depends on the machine.
+A backend is a folder with one object, which `registry` finds by name. The core asks it for a `KernelCompiler`, bound to
+a target and a number of threads, and gets every fact and every choice that depends on the machine from that.
 """
 
 from __future__ import annotations
@@ -25,57 +25,59 @@ if TYPE_CHECKING:  # a machine that only loads modules has none of the compiler
     from backends.tensorir.space import Choices, Point
 
 Load = Callable[[Mapping[str, "tirx.PrimFunc"]], Any]
-"""Makes a library of kernels by their names, which runs in this process."""
+"""Compiles kernels, given by name, into a library that is loaded into this process."""
 
 
 class Lowering(Protocol):
-    """Writes one kind of operator as a TensorIR call that a template of the backend recognises.
+    """Rewrites calls of one Relax operator as `call_tir` of a PrimFunc that one of the backend's templates recognises.
 
     Attributes:
-        name: For notes.
+        name: The name used in the notes of `explain()`.
     """
 
     @property
     def name(self) -> str: ...
 
     def concerns(self, builder: relax.BlockBuilder, call: relax.Call) -> bool:
-        """Return whether `call` has the form that the template computes; where not, nobody asks why."""
+        """Return whether the template is meant for `call`; if not, it is passed over without a note in `explain()`."""
         ...
 
     def apply(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         """Return `call` as TensorIR.
 
         Raises:
-            Declined: The template does not take it; `explain()` shows the reason.
+            Declined: The template does not support it; `explain()` shows the reason.
         """
         ...
 
 
 class LayoutPolicy(Protocol):
-    """What storing a tensor in one order or another costs on a machine."""
+    """What it costs on a machine to store a tensor in one layout or another."""
 
     def move_cycles(self, elements: int) -> float:
-        """Return what a transpose of so many float32 elements takes."""
+        """Return the cycles of a transpose of `elements` float32 values."""
         ...
 
     def padding_cycles(self, rows: int, columns: int) -> float:
-        """Return what a product of weights loses by the part of its last vectors that `columns` leave empty."""
+        """Return the cycles that a product of `rows` rows with weights of `columns` columns wastes on empty lanes of
+        the last vector of each row."""
         ...
 
     def has_row_major_kernel(self, call: relax.Call) -> bool:
-        """Return whether a window over images of which each channel is apart has a kernel for N, C, H, W storage."""
+        """Return whether there is an NCHW kernel for `call`, a window operator that keeps channels apart (a depthwise
+        convolution or a pooling)."""
         ...
 
 
 class RoundingPolicy(Protocol):
-    """Where operands in bfloat16, and sums in float32, are faster than all in float32."""
+    """Where bfloat16 operands with float32 sums are faster than float32 throughout."""
 
     def takes_batches(self, right: Sequence[int]) -> bool:
-        """Return whether the right operand of a product of batches, of this shape, may be bfloat16."""
+        """Return whether a batched matmul whose right operand has the shape `right` is faster with that in bfloat16."""
         ...
 
     def takes_convolution(self, call: relax.Call) -> bool:
-        """Return whether a convolution with constant weights is faster so."""
+        """Return whether a convolution with constant weights is faster in bfloat16."""
         ...
 
     def stays_near(self, size: int) -> bool:
@@ -84,55 +86,56 @@ class RoundingPolicy(Protocol):
 
 
 class ObjectCache(Protocol):
-    """Keeps the object files of kernels between compilations."""
+    """A cache of the object files of kernels, kept between compilations."""
 
     def key(self, symbol: tvm.ir.GlobalVar, func: tirx.PrimFunc) -> str | None:
-        """Return the key of a kernel; None for a function that is made for one model."""
+        """Return the key of a kernel; None for a function that only one model has, which is not worth keeping."""
         ...
 
     def find(self, key: str) -> bytes | None:
-        """Return the object file of a kernel, None where there is none."""
+        """Return the object file kept under `key`; None if there is none."""
         ...
 
     def keep(self, key: str, code: bytes) -> None:
-        """Keep the object file of a kernel."""
+        """Keep `code`, the object file of a kernel, under `key`."""
         ...
 
     def make_room(self) -> None:
-        """Drop what was used longest ago, where too much is kept."""
+        """Delete the least recently used files while the cache is over its size limit."""
         ...
 
 
 class ObjectWriter(Protocol):
-    """Writes the code of kernels with loops, and of what calls them, as object files."""
+    """Compiles scheduled kernels, and the functions that call them, to object files."""
 
     def begin(self, name: str, kernel: tirx.PrimFunc) -> None:
-        """Have the code of a kernel written while the caller works on; it may turn out that nobody needs it."""
+        """Start to compile a kernel in the background. `finish` need not ask for it."""
         ...
 
     def finish(self, mod: tvm.IRModule) -> list[Path]:
-        """Return the files of all functions of `mod`, to be linked in this order; what was begun of them is not written
-        again."""
+        """Compile all functions of `mod` that have not been begun, and return the object files of all, to be linked in
+        this order."""
         ...
 
 
 class KernelCompiler(Protocol):
-    """Writes the kernels of one target, for a number of threads.
+    """Schedules and compiles kernels for one target and one number of threads.
 
     Attributes:
-        target: With all fields filled in.
-        device: What runs the code, where that is no CPU, such as "sm_80 (A100 SXM 80 GB)"; "" for CPUs. Its code is
-            `device_code`, for a run starts kernels one by one, in memory of the device's own.
-        features: Names of the instruction sets that code may use.
+        target: The target, with all its fields filled in.
+        device: The device, such as "sm_80 (A100 SXM 80 GB)", if it is no CPU; "" for CPUs. Code of a device comes from
+            `device_code` in place of `object_writer`: a run launches its kernels one by one, on the device's memory.
+        features: Names of the instruction sets that the code may use.
         threads: Worker threads at run time.
-        half_dtypes: Types of 16 bits that products are made of as they are; of the others products are widened.
-        machine: What it knows of the machine, a dataclass of plain values: part of the keys of caches.
-        layouts: What the order of a tensor's axes in memory is chosen by.
-        rounding: What operands are rounded to bfloat16 by.
-        memory: What kernels are formed and parts of concatenations placed by.
-        lowerings: By operator, in the order they are tried; what none takes is legalized.
-        legalizations: TensorIR forms of operators, in place of TVM's.
-        safe_legalizations: Those of them in whose place TVM's would read or write outside of a tensor, or trap.
+        half_dtypes: The 16-bit dtypes whose products the kernels compute as they are; operands of other 16-bit dtypes
+            are cast to float32.
+        machine: The facts of the machine that kernels depend on, a dataclass of plain values; part of cache keys.
+        layouts: The costs by which the layout of each tensor is chosen.
+        rounding: Which operators are rounded to bfloat16 under precision="bf16".
+        memory: The costs of memory traffic by which groups are formed and concatenations are placed.
+        lowerings: For each Relax operator, the lowerings to try, in order. An operator that all decline is legalized.
+        legalizations: Functions that give operators a TensorIR form, used in place of TVM's legalizations.
+        safe_legalizations: The subset of these whose TVM counterparts could read or write out of bounds, or trap.
     """
 
     @property
@@ -172,172 +175,177 @@ class KernelCompiler(Protocol):
     def safe_legalizations(self) -> Mapping[str, FLegalize]: ...
 
     def why_not_precision(self, precision: str) -> str:
-        """Return why the machine has no instructions for operands of `precision`; "" where it has."""
+        """Return why the machine cannot multiply operands of `precision`; "" if it can."""
         ...
 
     def at_precision(self, precision: str) -> KernelCompiler:
-        """Return what writes kernels whose products take their operands so, where no dtype in the graph says it."""
+        """Return a compiler whose kernels round the float32 operands of products to `precision`, for precisions that no
+        dtype of the graph expresses ("tf32")."""
         ...
 
     def with_libraries(self, names: Sequence[str]) -> KernelCompiler:
-        """Return what gives these, each a `DeviceLibrary` of the target's kind, the kernels that they take."""
+        """Return a compiler that leaves kernels to these libraries, each a `DeviceLibrary` for the target's kind, where
+        they support them."""
         ...
 
     def why_not_taken(self, kernel: tirx.PrimFunc) -> str:
-        """Return why no template takes `kernel`, but plain loops; "" where one does."""
+        """Return why `kernel` would get plain loops, as no template supports it; "" if one does."""
         ...
 
     def why_not_fused(self, kernel: tirx.PrimFunc) -> str:
-        """Return why what `kernel` computes is faster in several kernels; "" where it is not."""
+        """Return why `kernel` is slower than its parts as kernels of their own; "" if it is not."""
         ...
 
     def estimate_fusion(self, kernel: tirx.PrimFunc) -> Estimate | None:
-        """Return what `kernel`, which has several anchors, and its parts are estimated to take; None where no template
-        takes it."""
+        """Return the estimated times of `kernel`, which has several anchors, and of its parts as kernels of their own;
+        None if no template supports it."""
         ...
 
     def choices(self, kernel: tirx.PrimFunc) -> Choices | None:
-        """Return what the template that takes `kernel` leaves open; None where that is nothing."""
+        """Return the schedule space of `kernel`; None if its template has only one schedule for it."""
         ...
 
     def schedule(self, kernel: tirx.PrimFunc, point: Point | None = None, *, plain: bool = False) -> Scheduled:
-        """Return `kernel` with its loops. Never raises for a valid PrimFunc.
+        """Return `kernel` scheduled. Never raises for a valid PrimFunc.
 
         Args:
-            point: One of its `choices`; None for the default.
-            plain: Leave it the loops that TVM gives it.
+            point: The point of `choices(kernel)` to use; None for the default.
+            plain: Whether to use TVM's own loops, without any template.
         """
         ...
 
     def generate_module(self, kernels: tvm.IRModule) -> tvm.runtime.Module:
-        """Return the code of kernels with loops as one module, which can run without a linker."""
+        """Compile scheduled kernels in memory. The module runs in this process and needs no linker."""
         ...
 
     def object_writer(self, folder: Path, kept: ObjectCache | None) -> AbstractContextManager[ObjectWriter]:
-        """Return what writes object files to `folder`; those of kernels that are `kept` are taken from there."""
+        """Return a writer of object files into `folder`, which takes kernels from the cache `kept` where it can."""
         ...
 
     def device_code(self, kernels: Mapping[str, tirx.PrimFunc]) -> bytes:
-        """Return the code of kernels with loops for the `device`, and how each is started: what a saved module holds.
+        """Compile scheduled kernels for the `device`; return their code and launch parameters as a saved module stores
+        them.
 
         Raises:
-            NotInstalledError: What makes it is not there.
+            NotInstalledError: The device's compiler is not installed.
         """
         ...
 
     def foreign(self) -> str:
-        """Return in which way the target is not this machine; "" where it is, and kernels can be measured."""
+        """Return how the target differs from this machine; "" if it does not, and kernels can be measured."""
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return what `fusion doctor` says of the machine, by short names."""
+        """Return what `fusion doctor` prints about the machine: short label -> text."""
         ...
 
     def private_bytes(self) -> int:
-        """Return what the caches hold that no two threads share."""
+        """Return the bytes of the private caches of all `threads` together."""
         ...
 
     def nominal_limits(self) -> MachineLimits:
-        """Return the limits of machines of the target's kind, from data sheets."""
+        """Return the peak rates of machines of this kind, from data sheets."""
         ...
 
     def estimate_us(self, cycles: float) -> float:
-        """Return the microseconds of so many cycles on such a machine."""
+        """Return the microseconds that `cycles` take on such a machine."""
         ...
 
     def measure_limits(self, load: Load) -> MachineLimits:
-        """Return the limits of this machine, measured; takes about two seconds."""
+        """Measure the peak rates of this machine, which takes about two seconds."""
         ...
 
 
 class Subgraph(Protocol):
-    """A subgraph that can be run, for as long as somebody holds it."""
+    """A registered subgraph. Compiled code can call it for as long as this object is alive."""
 
     @property
     def inputs(self) -> Sequence[tuple[str, str]]:
-        """Names, and types as the library writes them."""
+        """The inputs: (name, type as the library spells it)."""
         ...
 
 
 class ModelRunner(Protocol):
-    """A library that runs ONNX models, and what of them no kernels are written for.
+    """The library that runs ONNX models, whole or the parts for which there are no kernels.
 
     Attributes:
-        versions: By domain, the set of operators that a node of it is from where the model does not say.
+        versions: For each domain, the opset version to assume for its nodes if the model does not state one.
     """
 
     @property
     def versions(self) -> Mapping[str, int]: ...
 
     def prepare(self, model: onnx.ModelProto) -> bytes:
-        """Return `model` as bytes that `register` takes, and that run without ending the process.
+        """Return `model` serialised for `register`, checked so that running it cannot end the process.
 
         Raises:
-            UnsupportedOperatorError: The library lacks an operator or its type.
+            UnsupportedOperatorError: The library lacks an operator, or does not support its types.
         """
         ...
 
     def refusal_of(self, model: onnx.ModelProto) -> str:
-        """Return why the library refuses `model`, or "" where it takes it. Nothing of it is computed."""
+        """Return why the library refuses `model`; "" if it accepts it. The model is loaded, not run."""
         ...
 
     def output_types(self, model: onnx.ModelProto) -> dict[str, tuple[str, Sequence[int | str | None]]]:
-        """Return type and shape of each output of `model`, as the library infers and writes them; nothing where it does
-        not take the model."""
+        """Return the type and shape of each output of `model`, as the library infers and spells them; an empty dict if
+        it refuses the model."""
         ...
 
     def register(self, key: str, data: bytes, threads: int) -> Subgraph:
-        """Let compiled code call what `prepare` returned as `RUN_SUBGRAPH` with its key, while the result is held.
+        """Register what `prepare` returned. Compiled code can call it, by `RUN_SUBGRAPH` with this key, for as long as
+        the result is alive.
 
         Raises:
-            UnsupportedOperatorError: The library does not take it.
+            UnsupportedOperatorError: The library refuses it.
         """
         ...
 
     def run(self, subgraph: Any, values: Sequence[Any]) -> list[Any]:
-        """Return what a registered subgraph makes of arrays, lists of them (sequences) or None (empty optionals).
+        """Run a registered subgraph on arrays, lists of arrays (sequences) and None (empty optionals).
 
         Raises:
-            ExecutionError: It fails.
+            ExecutionError: The library fails.
         """
         ...
 
 
 Open = Callable[[Sequence["np.ndarray"]], Sequence["np.ndarray"]]
-"""Runs a subgraph on arrays."""
+"""A loaded subgraph: inputs -> outputs."""
 
 
 @runtime_checkable
 class Library(Protocol):
-    """Runs parts of a graph that its patterns match, by code of its own.
+    """A library that runs the subgraphs that its patterns match, by code of its own.
 
-    Its name is that of its entry point: by that it is asked for (`fusion.compile(backends=...)`, where it is used only
-    if it is named), and found again by what was compiled or saved with it.
+    Its name is that of its entry point. It is used only if `fusion.compile(backends=...)` names it, and compiled and
+    saved modules find it again by that name.
 
     Attributes:
-        patterns: What it takes, as TVM's patterns with a check each; their names begin with that of the library.
+        patterns: The subgraphs that it supports, as TVM's fusion patterns, each with a check. The name of a pattern
+            begins with the name of the library.
     """
 
     @property
     def patterns(self) -> Sequence[relax.transform.FusionPattern]: ...
 
     def export(self, function: relax.Function) -> bytes:
-        """Return what `open` needs to run `function`, which one of the patterns matched: weights are constants in it,
-        all shapes are static. A saved module holds it."""
+        """Serialise `function`, a subgraph that one of the patterns matched, for `open`: its weights are constants, its
+        shapes are static. Saved modules store the bytes."""
         ...
 
     def open(self, data: bytes, threads: int) -> Open:
-        """Return what runs a subgraph of `export`. Its results have the dtypes and shapes of those of the function."""
+        """Load what `export` returned. The outputs have the dtypes and shapes of those of the function."""
         ...
 
 
 @runtime_checkable
 class VersionedLibrary(Library, Protocol):
-    """A `Library` that tells its version, so that what is measured of it can be kept: it is a candidate for each match
-    of its patterns.
+    """A `Library` that states its version, so that measurements of it can be kept and each match of its patterns can be
+    compared with other backends.
 
     Attributes:
-        version: As for a `GraphLibrary`.
+        version: See `GraphLibrary`.
     """
 
     @property
@@ -346,44 +354,44 @@ class VersionedLibrary(Library, Protocol):
 
 @runtime_checkable
 class GraphLibrary(Protocol):
-    """Runs regions of a graph, as many operators together as it takes, by code of its own.
+    """A library that runs regions of a graph, as many supported operators together as there are, by code of its own.
 
-    Its name, and where that is asked for and found again, are as for a `Library`.
+    It is named, and found again, as a `Library` is.
 
     Attributes:
-        version: Of its code: what was measured of another says nothing of this. To ask for it raises where the code is
-            not there. Better not to import it for that: an import may end the process, and takes time.
+        version: The version of its code; measurements of another version do not count. Reading it raises if the code is
+            not installed. It should be read from the package's metadata: an import takes time and may crash.
     """
 
     @property
     def version(self) -> str: ...
 
     def why_not_taken(self, call: relax.Call) -> str:
-        """Return why it does not run `call`, of which all shapes are static; "" where it does."""
+        """Return why the library does not support `call`, whose shapes are static; "" if it does."""
         ...
 
     def export(self, function: relax.Function) -> bytes:
-        """Return what `open` needs to run `function`, all calls of which it takes: as for a `Library`."""
+        """Serialise `function`, a region whose calls are all supported, for `open`; see `Library.export`."""
         ...
 
     def open(self, data: bytes, threads: int) -> Open:
-        """Return what runs a region of `export`, in calls from several threads at a time. Its results have the dtypes
-        and shapes of those of the function; between two calls its threads sleep."""
+        """Load what `export` returned. Several threads may call the result at a time; its outputs have the dtypes and
+        shapes of those of the function, and its worker threads must sleep, not spin, between calls."""
         ...
 
 
 RegionLibrary = GraphLibrary | VersionedLibrary
-"""What may be given regions of a graph."""
+"""The libraries that can run regions of a graph."""
 
 
 @runtime_checkable
 class DeviceLibrary(Protocol):
-    """Runs kernels on a device, in the place of loops, inside of a run there. The backend of the device knows how; its
-    name, and where that is asked for, are as for a `Library`.
+    """A library that runs single kernels on a device in place of generated code. The backend of the device has the code
+    that calls it; it is named as a `Library` is.
 
     Attributes:
-        kinds: TVM's names of the kinds of targets whose kernels it runs.
-        version: Of its code; to ask for it raises where it is not installed.
+        kinds: The target kinds, as TVM names them, that it has kernels for.
+        version: The version of its code. Reading it raises if the code is not installed.
     """
 
     @property
@@ -395,19 +403,23 @@ class DeviceLibrary(Protocol):
 
 @runtime_checkable
 class Backend(Protocol):
-    """A machine that kernels are written for.
+    """A kind of machine that fusion generates kernels for.
 
     Attributes:
-        kinds: TVM's names of the kinds of targets that it writes kernels for.
+        kinds: The target kinds, as TVM names them, that it compiles for.
     """
 
     @property
     def kinds(self) -> tuple[str, ...]: ...
 
     def compiler(self, fields: Mapping[str, object], threads: int) -> KernelCompiler:
-        """Return what writes kernels for the target of these fields.
+        """Return the compiler for one target.
+
+        Args:
+            fields: The fields of a TVM target.
+            threads: Worker threads at run time.
 
         Raises:
-            TargetError: There is no such machine.
+            TargetError: The fields describe no machine that is known.
         """
         ...
