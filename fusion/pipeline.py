@@ -114,7 +114,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         # Phase 1: the graph as it was imported
         GuardOperands(),
         LowerEinsum(),
-        FoldConstants(makers=not ctx.opens_sizes),
+        FoldConstants(generators=not ctx.opens_sizes),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
         *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
         relax.transform.DecomposeOpsForInference(),

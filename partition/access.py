@@ -1,4 +1,4 @@
-"""What a PrimFunc does to its operands, read from its loops and buffer accesses and not from its name."""
+"""Classifies a PrimFunc by how it accesses its operands, read from its loops and buffer accesses, not from its name."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ from fusion.shapes import static_shape
 from fusion.structural import contains, find, map_nodes
 
 ANCHOR = "fusion.anchor"
-"""Block annotation of a complex operator: a reduction with data reuse, such as a matmul or a convolution."""
+"""Block annotation of an anchor, also called a complex operator: a reduction that reuses data, such as a matmul or a
+convolution. Its value is the kind of anchor."""
 
 TURN = "fusion.turn"
-"""Attribute of a PrimFunc that reads each row of its operand in two parts, the one behind the other."""
+"""Attribute of a PrimFunc that swaps the two parts of each row of its operand, as rotary embeddings do; its value is
+the length of the part that comes first in the result."""
 
 MATMUL, BATCH_MATMUL, DEPTHWISE = "matmul", "batch_matmul", "depthwise_conv2d"
 CONV2D, IMAGE_CONV2D = "conv2d", "image_conv2d"
-"""What the annotation says of products with packed weights, products of two activations, depthwise convolutions, and
-others that make images with channels last: the kinds that may share a kernel. The image or the left operand is the
-first one of the call."""
+"""Kinds of anchors that may share a kernel with others: matmuls with packed weights, batched matmuls of two
+activations, depthwise convolutions, and convolutions of channels-last images. The image, or the left operand, is the
+first argument of the call."""
 
-IMAGE_MAKERS = (MATMUL, CONV2D, IMAGE_CONV2D)
-"""Those that make an image row by row, as a window passes over it."""
+IMAGE_PRODUCERS = (MATMUL, CONV2D, IMAGE_CONV2D)
+"""Kinds of anchors that can compute an image row by row, just ahead of a window that reads it in the same kernel."""
 
 POOL = "fusion.pool"
-"""Block annotation of a maximum over each window of an image, N x H x W x C, which may share the kernel that makes it:
+"""Block annotation of a max pooling of an NHWC image, which may share the kernel that computes the image. Its value is
 `Window.annotation`."""
 
 _REDUCE_ITER = 2  # tirx.IterVar.CommReduce
 
 
 class MappingKind(Enum):
-    """Mapping types after DNNFusion (PLDI'21, table 2), with reductions split by where they reduce."""
+    """Mapping types after DNNFusion (PLDI'21, table 2), with reductions divided by which axes they reduce."""
 
     ANCHOR = "complex operator"
     ELEMENTWISE = "elementwise or broadcast"
@@ -53,16 +55,16 @@ class MappingKind(Enum):
 
 @dataclass(frozen=True)
 class AccessSummary:
-    """Summary of one PrimFunc.
+    """How one PrimFunc accesses its operands.
 
     Attributes:
         kind: Its mapping type.
-        shape: Shape of its output.
-        rows: For `ROWS`, the extents of the axes that are not reduced.
-        keeps_last: For `REORDER`, whether the contiguous axis stays contiguous.
+        shape: The shape of its output.
+        rows: For `ROWS`, the extents of the axes that are not reduced, without those of 1.
+        keeps_last: For `REORDER`, whether the innermost axis stays contiguous in memory.
         moves: For `REORDER`, whether any element changes its place in memory (a reshape moves none).
-        anchor: For `ANCHOR`, what the annotation says.
-        pools: Whether it is annotated as a `POOL`.
+        anchor: For `ANCHOR`, the kind of anchor.
+        pools: Whether it is a max pooling, marked by `POOL`.
     """
 
     kind: MappingKind
@@ -79,7 +81,7 @@ class AccessSummary:
 
 
 def read_access(func: tirx.PrimFunc) -> AccessSummary:
-    """Return the summary of `func`; `OPAQUE` where its form is not plain static blocks with one output."""
+    """Return the summary of `func`: `OPAQUE` unless it consists of blocks with static extents and has one output."""
     if not is_static(func):
         return AccessSummary(MappingKind.OPAQUE)
     blocks = computed_blocks(func)
@@ -107,7 +109,7 @@ def find_anchors(func: tirx.PrimFunc) -> list[SBlock]:
 
 
 def is_static(func: tirx.PrimFunc) -> bool:
-    """Return whether the extents of all parameters and axes are known."""
+    """Return whether the extents of all parameters and axes are numbers."""
     # Slices are lists: an iterator over an array of TVM's takes twice as long.
     extents = [extent for param in func.params if hasattr(param.ty, "shape") for extent in param.ty.shape[:]]
     extents += [axis.dom.extent for block in computed_blocks(func) for axis in block.iter_vars[:]]
@@ -119,7 +121,8 @@ def _reduced(block: SBlock) -> list[Var]:
 
 
 def _reduction(blocks: Sequence[SBlock], shape: tuple[int, ...]) -> AccessSummary:
-    """All reductions of `ROWS` run over whole trailing axes of what they read, and keep the same leading ones."""
+    """Return the summary of a kernel with reductions: `ROWS` if all of them reduce the whole of the trailing axes of
+    what they read, and keep the same leading axes; `REDUCTION` otherwise."""
     rows: set[tuple[int, ...]] = set()
     for block in blocks:
         reduced = _reduced(block)
@@ -173,12 +176,12 @@ def _loads_inside(load: TensorLoad) -> bool:
 
 
 def _conditional(block: SBlock) -> bool:
-    """Return whether reads are guarded, as those of a padding or a concatenation are."""
+    """Return whether reads depend on a condition, as in a padding or a concatenation."""
     return contains(block.body, (Call, lambda call: "if_then_else" in str(call.op)))
 
 
 def _is_broadcast(load: TensorLoad, axes: Sequence[Var]) -> bool:
-    """Return whether the last axes of the load are the block's own, in order, or fixed at 0."""
+    """Return whether the load is indexed by the trailing axes of the block, in order, or by 0 where its extent is 1."""
     own = axes[len(axes) - len(load.indices) :] if load.indices else []
     if len(load.indices) > len(axes):
         return False
@@ -194,7 +197,7 @@ def is_zero(index: Any) -> bool:
 
 
 def _movement(load: TensorLoad, axes: Sequence[Var], extents: Sequence[int]) -> tuple[bool, bool]:
-    """Return (the contiguous axis stays contiguous, something moves) of an index map that covers its whole input."""
+    """Return (`keeps_last`, `moves`) of an index map that reads each element of its input once."""
     analyzer = Analyzer()
     for axis, extent in zip(axes, extents, strict=True):
         analyzer.bind(axis, Range(0, extent))

@@ -1,5 +1,5 @@
-"""Recognises two products of batches, with row-wise work between them as in the attention `softmax(q k) v` or without,
-which may be one kernel."""
+"""Recognises two batched matmuls that may become one kernel: attention, `softmax(q k) v`, with row-wise operators
+between them, or the one reading the other's epilogue."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from partition.profitability import ProfitabilityCache
 
 
 @dataclass(frozen=True)
-class Found:
-    """A chain in the graph.
+class ChainMatch:
+    """A chain of anchors in the graph, which may become one kernel.
 
     Attributes:
-        rows: The node whose rows the second product reads.
-        first: A node of the first product's group; None where the chain stays in parts.
-        reason: Why it does.
-        operands: Transposes of what the products read, which the kernel reads as it lies.
+        rows: The node that computes the left operand of the last anchor.
+        first: A node of the group of the first anchor; None if the chain stays in several kernels.
+        reason: Why it stays so; "" if it does not.
+        operands: Transposes of operands of the anchors that join the kernel, which then reads what they transpose.
     """
 
     rows: DataflowNode
@@ -29,19 +29,21 @@ class Found:
     operands: tuple[DataflowNode, ...] = ()
 
 
-def read_chain(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> Found | None:
-    """Return the chain that ends in `node`; None where that is no product or has nothing row-wise before it."""
+def read_chain(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> ChainMatch | None:
+    """Match attention: return the chain that ends in the batched matmul `node`; None if `node` is none, or if no
+    reduction of rows precedes it."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or not any(member.access.kind is MappingKind.ROWS for member in groups.of(rows)):
         return None
     first = _first(groups, groups.of(rows))
     if first is None:
-        return Found(rows, reason="no product makes the rows that it reads")
+        return ChainMatch(rows, reason="no product makes the rows that it reads")
     return _with_operands(groups, first, rows, node, profitability)
 
 
-def read_products(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> Found | None:
-    """Return the chain of `node` and the product whose epilogue makes its rows; None where none does."""
+def read_products(groups: Groups, node: DataflowNode, profitability: ProfitabilityCache) -> ChainMatch | None:
+    """Return the chain of the batched matmul `node` and the one whose epilogue computes its left operand; None if there
+    is none."""
     rows = operand(node, 0) if node.access.anchor == BATCH_MATMUL else None
     if rows is None or groups.of(rows) is groups.of(node):
         return None
@@ -52,24 +54,24 @@ def read_products(groups: Groups, node: DataflowNode, profitability: Profitabili
 
 def _with_operands(
     groups: Groups, first: DataflowNode, rows: DataflowNode, node: DataflowNode, profitability: ProfitabilityCache
-) -> Found:
-    """Return the chain of the product `node`, of `rows` and of the product `first`, with what turns their operands
-    where that is the faster."""
+) -> ChainMatch:
+    """Return the chain of the matmuls `first` and `node` with what computes `rows`, and with as many transposes of
+    their operands as still make it faster than separate kernels."""
     reason = _why_not_chained(groups, rows, first, node)
     if reason:
-        return Found(rows, reason=reason)
+        return ChainMatch(rows, reason=reason)
     parts = dict.fromkeys(member for part in (first, rows, node) for member in groups.of(part))
-    turned = _turned(groups, (_anchor(groups.of(first)), node))
-    for operands in dict.fromkeys((turned, tuple(source for source in turned if source.access.keeps_last), ())):
+    transposes = _transposes(groups, (_anchor(groups.of(first)), node))
+    for operands in dict.fromkeys((transposes, tuple(source for source in transposes if source.access.keeps_last), ())):
         reason = profitability.why_not_fused([*operands, *parts])
         if not reason and groups.can_merge(*operands, rows, first, node):
-            return Found(rows, first, operands=operands)
-    return Found(rows, reason=reason)
+            return ChainMatch(rows, first, operands=operands)
+    return ChainMatch(rows, reason=reason)
 
 
-def _turned(groups: Groups, products: Sequence[DataflowNode]) -> tuple[DataflowNode, ...]:
-    """Return the transposes that are kernels of their own and that nothing but one of `products` reads; of left
-    operands those that leave the rows contiguous."""
+def _transposes(groups: Groups, products: Sequence[DataflowNode]) -> tuple[DataflowNode, ...]:
+    """Return the transposes that only one of `products` reads and that are groups of their own; for left operands only
+    those that keep rows contiguous."""
     sources = ((product, operand(product, side), side) for product in products for side in range(2))
     found = (
         source
@@ -84,13 +86,14 @@ def _turned(groups: Groups, products: Sequence[DataflowNode]) -> tuple[DataflowN
 
 
 def operand(node: DataflowNode, position: int) -> DataflowNode | None:
-    """Return the node that makes an argument of the call of `node`; None where it is none of its inputs."""
+    """Return the node that computes the argument of `node` at `position`; None if that is a parameter or a constant."""
     argument = call_arguments(node.value)[position]
     return next((source for source in node.inputs if source.var.same_as(argument)), None)
 
 
 def _first(groups: Groups, middle: list[DataflowNode]) -> DataflowNode | None:
-    """Return a node of the group of a product whose result has the rows of `middle`."""
+    """Return a node of the group of a batched matmul that `middle` reads, if the result has the shape of that of
+    `middle`."""
     for member in middle:
         for source in member.inputs:
             group = groups.of(source)
@@ -100,7 +103,7 @@ def _first(groups: Groups, middle: list[DataflowNode]) -> DataflowNode | None:
 
 
 def _is_product(group: list[DataflowNode]) -> bool:
-    """Return whether a group is one product of batches and what is behind it."""
+    """Return whether a group has one anchor, a batched matmul."""
     return [anchor.access.anchor for anchor in anchors_of(group)] == [BATCH_MATMUL]
 
 
@@ -128,7 +131,7 @@ def _why_not_chained(groups: Groups, rows: DataflowNode, first: DataflowNode, no
 
 
 def _is_row_wise(middle: list[DataflowNode], scores: tuple[int, ...]) -> bool:
-    """Return whether every member maps each row of `scores` to one as long, or to one number."""
+    """Return whether every member maps each row of `scores` to a row of the same length, or to one number."""
     lead, widths = scores[:-1], ((), (1,), scores[-1:])
     kinds = {member.access.kind for member in middle}
     reduced = {member.access.rows for member in middle if member.access.kind is MappingKind.ROWS}

@@ -1,4 +1,4 @@
-"""A dataflow view of `main`: nodes, their operands and consumers, and which groups they belong to."""
+"""The graph of `main`: a node for each binding, with its producers and consumers, and the partition into groups."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class DataflowNode:
     """One binding of `main`.
 
     Attributes:
-        index: Place in the order of execution.
+        index: Position in the order of execution.
         var, value: The binding.
-        access: What its PrimFunc does; `OPAQUE` where it calls none.
-        func: That PrimFunc; None where it calls none.
-        inputs: Nodes it reads, in order, without repeats.
-        consumers: Nodes that read it.
-        escapes: Whether the function returns it.
-        cast: Type that a `MatchCast` gives the value; None for every other binding.
+        access: How its PrimFunc accesses its operands; `OPAQUE` if the value is no call of one.
+        func: That PrimFunc; None if there is none.
+        inputs: The nodes that it reads, in the order of its arguments, each once.
+        consumers: The nodes that read it.
+        escapes: Whether `main` returns it.
+        cast: The type that a `MatchCast` gives the value; None for every other binding.
     """
 
     index: int
@@ -43,7 +43,7 @@ class DataflowNode:
 
 
 def anchors_of(group: Iterable[DataflowNode]) -> list[DataflowNode]:
-    """Return the complex operators of `group`, in order."""
+    """Return the anchors of `group`, in its order."""
     return [member for member in group if member.access.kind is MappingKind.ANCHOR]
 
 
@@ -75,9 +75,9 @@ def _access(
 
 
 class Groups:
-    """A partition of the nodes that stays acyclic: contracting every group leaves a graph without cycles.
+    """A convex partition of the nodes: contracting every group to one node leaves an acyclic graph.
 
-    Nodes that it has not seen are groups of one.
+    A node that has not been merged is a group by itself.
     """
 
     def __init__(self, nodes: Sequence[DataflowNode]) -> None:
@@ -93,11 +93,12 @@ class Groups:
 
     @property
     def places(self) -> tuple[tuple[int, ...], ...]:
-        """The places of the members of every group in the order of execution."""
+        """For every group the indices of its members."""
         return tuple(tuple(node.index for node in group) for group in self.all())
 
     def can_merge(self, *nodes: DataflowNode) -> bool:
-        """Return whether no path leads from the groups of `nodes` through another one back into them."""
+        """Return whether merging the groups of `nodes` keeps the partition convex: whether no path leaves them and
+        returns."""
         goals = {id(self.of(node)): self.of(node) for node in nodes}
         last = max(group[-1].index for group in goals.values())
         stack = [group for goal in goals.values() for node in goal for group in self._following(node)]
@@ -114,16 +115,17 @@ class Groups:
         return True
 
     def merge(self, *nodes: DataflowNode) -> None:
-        """Make one group of those of `nodes`; the caller has asked `can_merge`."""
+        """Merge the groups of `nodes`, for which the caller has checked `can_merge`."""
         joined = sorted({member for node in nodes for member in self.of(node)}, key=lambda node: node.index)
         for node in joined:
             self._members[node] = joined
 
     def regroup(self, before: Sequence[list[DataflowNode]], after: Sequence[Sequence[DataflowNode]]) -> bool:
-        """Put the members of the groups `before` into the groups `after`, unless that leaves a cycle.
+        """Replace the groups `before` by the groups `after`, which have the same members, if that keeps the partition
+        convex.
 
         Returns:
-            Whether they are in `after`.
+            Whether the groups were replaced.
         """
         self._members.update((node, [node]) for group in before for node in group)
         for group in after:

@@ -1,4 +1,4 @@
-"""Writes groups of nodes back as Relax functions, and as the PrimFuncs that they become."""
+"""Writes groups back as Relax functions, and returns the PrimFuncs that they become."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from partition.substitution import substitute
 def emit_groups(
     mod: tvm.IRModule, groups: Groups, nodes: Sequence[DataflowNode]
 ) -> tuple[tvm.IRModule, tuple[Formed, ...]]:
-    """Write `nodes` back as a module, each group of several calls as a private function, which `FuseTIR` merges.
+    """Rewrite `main` so that each group of several calls becomes a call of a private function, which `FuseTIR` fuses.
 
     Returns:
-        The module, and what became of each group.
+        The module, and a record of each group.
     """
     main = mod["main"]
     emitter = _Emitter(relax.BlockBuilder(mod))
@@ -42,18 +42,18 @@ def emit_groups(
 
 @dataclass
 class _Emitter:
-    """Emits groups.
+    """Emits the new `main`, group by group.
 
     Attributes:
-        builder: To which `main`.
-        env: What holds each variable of the old `main` by now.
+        builder: The builder of the new module.
+        env: For each variable of the old `main` that has been computed, the variable that holds it in the new one.
     """
 
     builder: relax.BlockBuilder
     env: dict[relax.Var, relax.Expr] = field(default_factory=dict)
 
     def emit(self, group: list[DataflowNode]) -> Iterator[Formed]:
-        """Emit the call of one group, and the views of its result; yield what became of their nodes."""
+        """Emit the call of one group, and the views of its result; yield a record of each."""
         kernel, views = split_views(group)
         if len(kernel) == 1 or not is_call_tir(kernel[0].value):
             yield from (self._emit_alone(node) for node in kernel)
@@ -79,7 +79,7 @@ class _Emitter:
 
 
 def fused_primfunc(kernel: Sequence[DataflowNode]) -> tirx.PrimFunc:
-    """Return the PrimFunc that `FuseTIR` makes of a group, given in order of execution."""
+    """Return the PrimFunc into which `FuseTIR` fuses a group, whose members are in the order of execution."""
     arguments = list(dict.fromkeys(_outer_arguments(kernel)))
     function = _group_function(kernel, outputs_of(kernel), arguments)
     builder = relax.BlockBuilder(tvm.IRModule({callee(node.value): node.func for node in kernel}))
@@ -94,7 +94,7 @@ def fused_primfunc(kernel: Sequence[DataflowNode]) -> tirx.PrimFunc:
 
 
 def outputs_of(kernel: Sequence[DataflowNode]) -> list[DataflowNode]:
-    """Return the nodes that something outside of `kernel` reads."""
+    """Return the nodes of `kernel` whose results are read outside of it, or returned."""
     inside = set(kernel)
     return [node for node in kernel if node.escapes or any(c not in inside for c in node.consumers)]
 
@@ -130,8 +130,8 @@ def _group_function(
 
 
 def split_views(group: list[DataflowNode]) -> tuple[list[DataflowNode], list[DataflowNode]]:
-    """Split off trailing reshapes: outside a kernel they are views of its result and cost nothing, but for those that
-    the function returns, which would be copies."""
+    """Split off trailing reshapes. Outside of a kernel they are views of its result and cost nothing, except those that
+    `main` returns, which would be copies."""
     kernel = list(group)
     views: list[DataflowNode] = []
     while len(kernel) > 1 and _is_view(kernel[-1]):
@@ -144,7 +144,7 @@ def _is_view(node: DataflowNode) -> bool:
 
 
 def _in_order(groups: Groups, nodes: Sequence[DataflowNode]) -> Iterator[list[DataflowNode]]:
-    """Yield the groups so that each comes after all that it reads."""
+    """Yield the groups in topological order."""
     done: set[int] = set()
     for node in nodes:
         yield from _with_inputs(groups, groups.of(node), done)

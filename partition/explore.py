@@ -1,9 +1,9 @@
-"""Looks for better partitions where joining neighbours in order stood in its own way.
+"""Improves the greedy partition where one join prevented a better one.
 
 ```
-what joining in order makes                              [sum, sqrt] [mean, divide, multiply, add] [matmul]
-sqrt -> mean and add -> matmul would be one each, alone, so these three groups are a region
-of it, the kernels that save most                        [sum] [sqrt, mean, divide] [multiply, add, matmul]
+the greedy partition                                     [sum, sqrt] [mean, divide, multiply, add] [matmul]
+`sqrt -> mean` and `add -> matmul` could have been fused, so these three groups are a contested region;
+of its partitions, that which saves most memory traffic  [sum] [sqrt, mean, divide] [multiply, add, matmul]
 ```
 """
 
@@ -17,20 +17,22 @@ from partition.profitability import ProfitabilityCache, Structure, structure_of
 from partition.regions import Edge, find_regions
 
 _MOST_PARTS = 512
-"""Of the different regions of a module, 1 to 2 ms each. swin_t has 141, the most of the zoo."""
+"""How many parts the distinct regions of a module may have in all; each takes 1 to 2 ms. swin_t has 141, the most of
+the zoo."""
 
 _Places = list[list[int]]
-"""For each group which nodes of a region it has."""
+"""For each group of a region, the positions of its nodes among those of the region."""
 
 
 def explore(groups: Groups, kept: Sequence[Edge], profitability: ProfitabilityCache, start_bytes: int) -> list[Edge]:
-    """Give regions of `groups` the kernels that save most, once for all regions that differ in names alone.
+    """Repartition the contested regions of `groups`, in place. Regions that differ only in names are searched once.
 
     Args:
-        start_bytes: What the start of a kernel is worth.
+        kept: The edges between groups, with the reasons why they were not fused.
+        start_bytes: The cost of starting a kernel, in bytes of memory traffic.
 
     Returns:
-        The edges between the kernels that are new.
+        The edges between groups that are new.
     """
     known: dict[tuple[Structure, str], _Places] = {}
     parts, between = 0, list[Edge]()

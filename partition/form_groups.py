@@ -1,4 +1,4 @@
-"""Finds neighbours that may share a kernel."""
+"""The pass that partitions the graph: decides which operators share a kernel."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tvm import relax
 from fusion.bindings import is_call_tir
 from fusion.facts import PassResult, TellingPass
 from partition.access import MappingKind
-from partition.chains import Found, read_chain, read_products
+from partition.chains import ChainMatch, read_chain, read_products
 from partition.dataflow import DataflowNode, Groups, anchors_of, read_graph
 from partition.emit_groups import emit_groups
 from partition.explore import explore
 from partition.formed import Grouping, Kept
 from partition.joins import sources_of, why_not_merged
-from partition.products import read_layers, read_maker, read_sibling
+from partition.products import read_layers, read_producer, read_sibling
 from partition.profitability import Profitability, ProfitabilityCache, no_template
 from partition.regions import Edge
 from partition.rules import why_not_joined
@@ -25,7 +25,7 @@ from partition.techniques import ALL, Technique
 from partition.windows import read_convolutions, read_projection, read_window
 
 _EXPLORED = frozenset({Technique.EPILOGUE, Technique.STITCHING, Technique.INTENSIVE})
-"""What makes the kernels that exploration weighs."""
+"""The techniques that have to be enabled for `explore`, which weighs kernels of all three kinds."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,17 @@ class FormGroups(TellingPass[Grouping]):
     """`y = call_tir(conv, x, w); z = call_tir(relu, y)`  ->  `z = group0(x, w)` with both calls in the private
     `group0`.
 
-    Nodes are visited in order of execution; each joins the groups of its producers where a rule allows it and the
-    graph of groups stays acyclic. Where joins stood in each other's way, the kernels that save most are chosen. Groups
-    of matmuls and convolutions are then asked whether they are the layers of one kernel.
+    Three steps:
+    1. Greedy: nodes are visited in order of execution, and each joins the groups of its producers where a rule allows
+       it and the graph of groups stays acyclic.
+    2. `explore`: where one join prevented another, the partition of the region that saves most memory traffic is taken.
+    3. Groups with matmuls or convolutions that read each other become one kernel where that is estimated to be faster.
 
     Attributes:
-        profitability: Which chains of products become one kernel; none unless given.
-        techniques: What may share a kernel.
-        start_bytes: What the start of a kernel is worth, in bytes that need not go through memory.
-        like: The groups of the same graph at other sizes, or of parts of the kernels that were formed of it, in place
-            of those that would be best.
+        profitability: Why a kernel with several anchors is slower than its parts; refuses all of them by default.
+        techniques: The kinds of fusion to use.
+        start_bytes: The cost of starting a kernel, in bytes of memory traffic.
+        like: The groups to form in place of the best ones: those of the same graph at other sizes, for example.
     """
 
     profitability: Profitability = no_template
@@ -52,7 +53,8 @@ class FormGroups(TellingPass[Grouping]):
     name: str = "form_groups"
 
     def run(self, mod: tvm.IRModule) -> PassResult[Grouping]:
-        """Return the module of the groups, and what became of each and of the edges between them."""
+        """Return the module with a function for each group, and a record of the groups and of the edges between
+        them."""
         nodes = read_graph(mod)
         if self.like is None:
             groups, edges = self.join(nodes)
@@ -64,7 +66,7 @@ class FormGroups(TellingPass[Grouping]):
         return PassResult(made, Grouping(formed, kept, groups.places))
 
     def join(self, nodes: list[DataflowNode]) -> tuple[Groups, list[Edge]]:
-        """Return the groups of `nodes`, and the edges that were kept."""
+        """Return the groups of `nodes`, and the edges between them with the reasons why they were not fused."""
         groups, profitability = Groups(nodes), ProfitabilityCache(self.profitability)
         kept = [edge for node in nodes for edge in self._join(node, groups, profitability)]
         if self.techniques >= _EXPLORED:
@@ -75,7 +77,7 @@ class FormGroups(TellingPass[Grouping]):
         return groups, [(*edge, reason) for edge, reason in reasons.items()]
 
     def _join(self, node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> list[Edge]:
-        """Put `node` into a group; returns the edges that stay as they are, and why."""
+        """Merge `node` into the groups of its producers where it may be; return the other edges, with reasons."""
         if not is_call_tir(node.value):
             return []
         if node.access.kind is MappingKind.OPAQUE:
@@ -102,27 +104,28 @@ class FormGroups(TellingPass[Grouping]):
         return kept
 
     def _left_out(self, producers: list[DataflowNode]) -> str:
-        """Return that the technique by which a node would join `producers` is left out; "" where it is not."""
+        """Return the reason if the technique by which a node would join `producers` is disabled; "" if it is
+        enabled."""
         technique = Technique.EPILOGUE if anchors_of(producers) else Technique.STITCHING
         return "" if technique in self.techniques else f"left out: {technique.value}"
 
 
 def _merge_siblings(node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> None:
-    """Put a matmul into the kernel of another that reads the same rows."""
+    """Merge a matmul with another that has the same left operand, if one kernel for both is faster."""
     sibling = read_sibling(groups, node, profitability)
     if sibling is not None:
         groups.merge(sibling, node)
 
 
-def _find_chain(node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> Found | None:
-    """Return the chain that ends in `node`, where there is one."""
-    chains = (read(groups, node, profitability) for read in (read_chain, read_window, read_maker))
+def _find_chain(node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> ChainMatch | None:
+    """Return the chain that ends in `node`; None if there is none."""
+    chains = (read(groups, node, profitability) for read in (read_chain, read_window, read_producer))
     return next((chain for chain in chains if chain is not None), None)
 
 
 def _join_layers(node: DataflowNode, groups: Groups, profitability: ProfitabilityCache) -> Iterator[Edge]:
-    """Put a product or a convolution, and what is behind it, into the kernel that makes its left operand; asked when
-    both have all that joins them, and after the chains that are worth more."""
+    """Merge a matmul or convolution, with its epilogue, into the kernel that computes its left operand. Done last, when
+    both have their epilogues, and the chains that gain more are formed."""
     readers = (read_layers, read_products, read_convolutions, read_projection)
     layers = next((found for read in readers if (found := read(groups, node, profitability)) is not None), None)
     if layers is None:
@@ -134,8 +137,8 @@ def _join_layers(node: DataflowNode, groups: Groups, profitability: Profitabilit
 
 
 def _through_tuples(nodes: list[DataflowNode]) -> Iterator[Edge]:
-    """Yield the edges from kernels with several results, which are read as parts of a tuple."""
+    """Yield the edges from kernels with several results, whose consumers read items of a tuple."""
     for node in nodes:
         for part in node.inputs if is_call_tir(node.value) else ():
-            makers = part.inputs if isinstance(part.value, relax.TupleGetItem) else []
-            yield from ((m, node, f"{m.name} has several results") for m in makers if is_call_tir(m.value))
+            producers = part.inputs if isinstance(part.value, relax.TupleGetItem) else []
+            yield from ((m, node, f"{m.name} has several results") for m in producers if is_call_tir(m.value))

@@ -1,4 +1,4 @@
-"""What became of each group, and of each edge between two of them, for reports."""
+"""Records of the groups, and of the edges between them, for reports and for other sizes of the same graph."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Formed:
     """A group that became one call.
 
     Attributes:
-        variable: Name of the variable that the call is bound to.
-        members: Names of those that its members were bound to.
-        places: Of its members in the order of execution.
-        saved: Bytes that need not go through memory any more; see `saved_bytes`.
+        variable: The name of the variable that the call is bound to.
+        members: The names of the variables that its members were bound to.
+        places: The indices of its members in the order of execution.
+        saved: The memory traffic that fusing them saves, in bytes; see `saved_bytes`.
     """
 
     variable: str
@@ -30,11 +30,12 @@ class Formed:
 
 @dataclass(frozen=True)
 class Kept:
-    """An edge that stayed a memory access, and why.
+    """An edge between two groups, whose tensor goes through memory.
 
     Attributes:
-        producer, consumer: Names of the functions that the two call.
-        source, target: Names of the variables that their results are bound to.
+        producer, consumer: The names of the PrimFuncs of the two nodes.
+        reason: Why the two were not fused.
+        source, target: The names of the variables that their results are bound to.
     """
 
     producer: str
@@ -54,7 +55,9 @@ class Grouping:
     """The groups of a module, each of which became one call, and the edges that were not fused.
 
     Attributes:
-        places: The nodes of each group, by their places in the order of execution.
+        formed: The groups.
+        kept: The edges between them.
+        places: For each group, the indices of its members in the order of execution.
     """
 
     formed: tuple[Formed, ...] = ()
@@ -62,10 +65,10 @@ class Grouping:
     places: tuple[tuple[int, ...], ...] = ()
 
     def of(self, nodes: Sequence[DataflowNode]) -> Groups:
-        """Return the same groups of the nodes of a graph that differs in sizes only.
+        """Return the same groups for the nodes of a graph that differs only in sizes.
 
         Raises:
-            Declined: It differs otherwise.
+            Declined: It has another number of nodes.
         """
         if len(nodes) != 1 + max((place for group in self.places for place in group), default=-1):
             raise Declined("the graph has another number of nodes at other sizes")
@@ -76,10 +79,10 @@ class Grouping:
 
 
 def saved_bytes(kernel: Sequence[DataflowNode], outputs: Collection[DataflowNode]) -> int:
-    """Return how many bytes less a kernel writes and reads than its members would, one by one.
+    """Return how many bytes fewer a kernel reads and writes than its members would as kernels of their own.
 
-    A value that only members read is neither written nor read by each of them; of one that others read too, the
-    members' reads are saved. A reshape that moves nothing counts as what it reshapes.
+    A value that only members read saves its store and all its loads; one that is also an output saves the members'
+    loads. A reshape that moves nothing counts as the value that it reshapes.
     """
     reads = {node: 0 for node in kernel if node.access.kind is not MappingKind.REORDER or node.access.moves}
     root: dict[DataflowNode, DataflowNode] = {}

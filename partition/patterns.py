@@ -1,5 +1,5 @@
-"""Chooses the kernels of a region as FusionStitching does (arXiv 2009.10924, section 5): PatternReduction finds sets of
-parts that are worth a kernel, and a beam search puts a plan together from those."""
+"""Partitions a contested region as FusionStitching does (arXiv 2009.10924, section 5): PatternReduction finds sets of
+parts that are worth a kernel of their own, and a beam search composes them into a plan."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from partition.profitability import ProfitabilityCache
 from partition.regions import parts_of
 
 _PATTERNS = 2
-"""That are kept of those that begin with a part and have a complex operator, and of those that have none."""
+"""How many patterns are kept for each first part: so many with an anchor, and so many without."""
 
 _UNIONS = 16
-"""Of patterns of several readers that are kept on the way."""
+"""How many unions of the patterns of several consumers are kept in `_behind`."""
 
 _PLANS = 3
 """Width of the beam, as in FusionStitching."""
 
 Pattern = int
-"""A set of parts of a region: bit `i` stands for the one at place `i`."""
+"""A set of parts of a region, as a bit mask: bit `i` stands for part `i`."""
 
 Plan = tuple[Pattern, ...]
-"""Patterns that do not overlap."""
+"""Disjoint patterns."""
 
 
 @dataclass
 class ContestedRegion:
-    """A few groups taken apart, which may become other kernels.
+    """A few groups, taken apart to be partitioned anew.
 
     Attributes:
-        parts: In order of execution.
-        readers: For each part the places of those that read it.
-        groups: The patterns that are groups now.
-        complex: The parts with complex operators.
-        start_bytes: What the start of a kernel is worth.
-        kernels: Whether a pattern may be one kernel, as far as that is known.
-        savings: What a pattern would save, in bytes.
+        parts: Nodes that stay together, in the order of execution.
+        readers: For each part the indices of the parts that read it.
+        groups: The partition that there is.
+        complex: The set of the parts with anchors.
+        start_bytes: The cost of starting a kernel, in bytes of memory traffic.
+        kernels: A cache: whether a pattern may be one kernel.
+        savings: A cache: the bytes that a pattern saves as one kernel.
     """
 
     parts: list[list[DataflowNode]]
@@ -78,18 +78,18 @@ class ContestedRegion:
         )
 
     def best_kernels(self) -> list[list[DataflowNode]]:
-        """Return the kernels that save most, which may be the groups that there are."""
+        """Return the partition that saves most, which may be the one that there is."""
         now = [self.nodes(pattern) for pattern in self.groups]
         found = [join_parts([self.nodes(pattern) for pattern in plan], self.profitability) for plan in self._search()]
         return max([now, *found], key=lambda kernels: sum(map(self._saved, kernels)))
 
     def nodes(self, pattern: Pattern) -> list[DataflowNode]:
-        """Return the members of the parts in `pattern`, in order of execution."""
+        """Return the nodes of the parts in `pattern`, in the order of execution."""
         members = (node for index, part in enumerate(self.parts) if pattern >> index & 1 for node in part)
         return sorted(members, key=lambda node: node.index)
 
     def saved(self, pattern: Pattern) -> int:
-        """Return what `pattern` saves as one kernel, in bytes."""
+        """Return the bytes that `pattern` saves as one kernel."""
         if pattern not in self.savings:
             self.savings[pattern] = self._saved(self.nodes(pattern))
         return self.savings[pattern]
@@ -102,9 +102,9 @@ class ContestedRegion:
         return self.kernels[pattern]
 
     def _search(self) -> list[Plan]:
-        """Return the best plans that were found for all parts.
+        """Return the best complete plans that a beam search finds.
 
-        Plans on the way hold different parts, so they are ranked by what they save once each further part has taken the
+        Partial plans cover different parts. To compare them, each is completed greedily: every further part takes the
         best pattern that fits.
         """
         best = self._reduce()
@@ -117,8 +117,8 @@ class ContestedRegion:
         return plans
 
     def _reduce(self) -> list[list[Pattern]]:
-        """Return for each part patterns that begin with it, made of those of its readers, the best ones first; last is
-        the part alone."""
+        """Return for each part the patterns whose first part it is, composed from the patterns of its consumers, best
+        first; the last is the part alone."""
         best: list[list[Pattern]] = [[] for _ in self.parts]
         for index in reversed(range(len(best))):
             own = 1 << index
@@ -132,7 +132,8 @@ class ContestedRegion:
         return best
 
     def _behind(self, own: Pattern, readers: Sequence[int], best: Sequence[list[Pattern]]) -> list[Pattern]:
-        """Return unions of the patterns of `readers`, made of those of two halves of them, so that they stay few."""
+        """Return unions of patterns of `readers`. They are composed from two halves of the readers, recursively, so
+        that their number stays small."""
         if len(readers) < 2:
             return [0, *(pattern for reader in readers for pattern in best[reader])]
         half = len(readers) // 2
@@ -141,17 +142,17 @@ class ContestedRegion:
         return [0, *sorted(unions, key=lambda union: (self.saved(own | union), union), reverse=True)[:_UNIONS]]
 
     def _saved(self, kernel: Sequence[DataflowNode]) -> int:
-        """Return what one kernel saves against one for each node, in bytes, starts of kernels among them.
+        """Return the bytes that one kernel saves compared with a kernel for each node, starts of kernels included.
 
-        What is computed again is not counted, as rules allow that for small values only.
+        Recomputation is not counted, as the rules allow it for small values only.
         """
         starts = sum(not (node.access.kind is MappingKind.REORDER and not node.access.moves) for node in kernel)
         return saved_bytes(kernel, outputs_of(kernel)) + self.start_bytes * max(0, starts - 1)
 
 
 def _continued(plan: Plan, index: int, patterns: Iterable[Pattern]) -> Iterator[Plan]:
-    """Yield `plan` with each of `patterns`, which begin with the part at `index` and take their parts from those that
-    the plan has, and as it is if it has that part."""
+    """Yield `plan` extended by each of `patterns`, whose first part is `index`, with their parts removed from the other
+    patterns of the plan; and `plan` as it is if it covers that part."""
     if sum(plan) >> index & 1:
         yield plan
     for taken in patterns:
@@ -159,7 +160,7 @@ def _continued(plan: Plan, index: int, patterns: Iterable[Pattern]) -> Iterator[
 
 
 def _completed(plan: Plan, index: int, best: Sequence[list[Pattern]]) -> Plan:
-    """Return `plan` with the best pattern that fits for each part behind the one at `index`."""
+    """Return `plan`, completed by the best pattern that fits for each part after `index`."""
     covered = sum(plan)
     for later in range(index + 1, len(best)):
         if not covered >> later & 1:

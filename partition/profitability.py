@@ -1,4 +1,4 @@
-"""Asks whether nodes should be one kernel, once for all groups that differ in names alone: those of repeated blocks."""
+"""Asks whether nodes should be one kernel; groups that differ only in names, as in repeated blocks, are asked once."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from partition.dataflow import DataflowNode
 from partition.emit_groups import fused_primfunc, outputs_of
 
 Profitability = Callable[[tirx.PrimFunc], str]
-"""Says why a chain, given as the kernel it would be, is better left in parts; "" where that kernel is faster."""
+"""Fused PrimFunc -> why its parts are faster as kernels of their own; "" if the fused one is faster."""
 
 Structure = tuple[tuple[str, tuple[int, ...], bool], ...]
 
 
 def no_template(kernel: tirx.PrimFunc) -> str:
-    """Say of every chain that no template takes it."""
+    """Refuse every kernel with several anchors."""
     return "no template takes several products"
 
 
 @dataclass
 class ProfitabilityCache:
-    """A cache of what `ask` says of the groups of one module, equal ones being asked about once."""
+    """A cache of what `ask` answers for the groups of one module, by structure."""
 
     ask: Profitability
     known: dict[Structure, str] = field(default_factory=dict, init=False)
 
     def why_not_fused(self, nodes: Sequence[DataflowNode]) -> str:
-        """Return why `nodes` are better left in several kernels; "" where one is faster."""
+        """Return why `nodes` are faster in several kernels; "" if one is faster."""
         kernel = sorted(nodes, key=lambda node: node.index)
         key = structure_of(kernel)
         if key not in self.known:
@@ -39,7 +39,8 @@ class ProfitabilityCache:
 
 
 def structure_of(kernel: Sequence[DataflowNode]) -> Structure:
-    """Return what `fused_primfunc` depends on: functions called, which arguments are the same, what is read outside."""
+    """Return all that `fused_primfunc` depends on: the PrimFuncs called, which arguments are equal, which results are
+    read outside."""
     places: dict[relax.Expr, int] = {}
     outputs = set(outputs_of(kernel))
     found = []

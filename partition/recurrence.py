@@ -1,22 +1,23 @@
-"""A recurrent network over a whole sequence: what a PrimFunc says of itself that computes one, and its equations.
+"""A recurrent layer (RNN, GRU or LSTM) over whole sequences: the attribute that describes such a PrimFunc, and its
+equations.
 
-The frontends write such a PrimFunc as plain loops that any backend can run; a backend with a template for it reads the
-description and writes loops of its own. Both take the arithmetic of one hidden unit from here.
+The frontends write such a PrimFunc as plain loops, which any backend can run. A backend with a template for it reads
+the attribute and writes its own loops. Both take the arithmetic of one hidden unit from here.
 
-    projected    [steps, batch, directions * gates * hidden]   inputs times weights, with all biases but `bias`
-    weights      [directions, gates * hidden, hidden]          of the hidden state
-    bias         [directions, hidden]                          of a GRU whose reset gate comes after the product
-    peepholes    [directions, 3 * hidden]                      of an LSTM that has them
-    lengths      [batch]                                       steps of each sequence, int32, where they differ
-    hidden, cell [directions, batch, hidden]                   initial states; only an LSTM has cells
+    projected    [steps, batch, directions * gates * hidden]   inputs times input weights, plus all biases but `bias`
+    weights      [directions, gates * hidden, hidden]          recurrent weights
+    bias         [directions, hidden]                          only of a GRU with `reset_after`
+    peepholes    [directions, 3 * hidden]                      only of an LSTM with peepholes
+    lengths      [batch]                                       int32, the steps of each sequence, if they differ
+    hidden, cell [directions, batch, hidden]                   initial states; only an LSTM has a cell
     ->
     sequence     [steps, directions, batch, hidden]
     last_hidden, last_cell [directions, batch, hidden]
 
 The gates lie in the order of ONNX: i, o, f, c of an LSTM (its peepholes i, o, f), z, r, h of a GRU.
 
-A sequence keeps its state in the steps behind its own, which come first in a direction that goes back from the last
-one, and is 0 there. The last state of a sequence without steps is 0, as in ONNX Runtime.
+In the steps beyond its length a sequence keeps its state, and its output is 0; a backward direction visits these steps
+first. The last state of a sequence of length 0 is 0, as in ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ RECURRENCE = "fusion.recurrence"
 """Attribute of a PrimFunc that computes a recurrence."""
 
 LENGTHS = "lengths"
-"""The parameter that is of int32."""
+"""The name of the only int32 parameter."""
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -49,11 +50,11 @@ ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {"Sigmoid": tirx.sigmoid, "T
 
 @dataclass(frozen=True)
 class StepPhase:
-    """A part of a step: products of the recurrent weights, and what each hidden unit makes of them.
+    """A part of a step: products with recurrent weights, and the arithmetic of each hidden unit on their results.
 
     Attributes:
-        products: (first gate, how many, the state that their weights are multiplied with).
-        update: The new states of a unit, by name.
+        products: (first gate, number of gates, the state that their weights are multiplied by).
+        update: Unit -> its new states, by name.
     """
 
     products: tuple[tuple[int, int, str], ...]
@@ -65,11 +66,11 @@ class Unit:
     """One hidden unit of one sequence at one step.
 
     Attributes:
-        projected, product: A gate's number -> its share from the inputs, and from the state.
-        load: Reads "hidden", "cell" (as the step before left them) or "bias".
-        peephole: A gate's number -> its weight of the cell; None where there is none.
-        activate: (which activation, value) -> its result.
-        name: Computes a value once.
+        projected, product: Index of a gate -> its contribution from the inputs, and from the recurrent product.
+        load: Reads "hidden" or "cell", as the previous step left them, or "bias".
+        peephole: Index of a gate -> its peephole weight; None without peepholes.
+        activate: (index of the activation, value) -> the activated value.
+        name: (name, value) -> the value, bound to a variable so that it is computed once.
     """
 
     projected: Callable[[int], Expr]
@@ -80,27 +81,27 @@ class Unit:
     name: Callable[[str, Expr], Expr]
 
     def gate(self, index: int) -> Expr:
-        """Return what goes into a gate."""
+        """Return the pre-activation of a gate."""
         return self.projected(index) + self.product(index)
 
     def seeing(self, index: int, cell: Expr) -> Expr:
-        """Return what goes into a gate that has a peephole to `cell`."""
+        """Return the pre-activation of a gate with a peephole to `cell`."""
         weight = self.peephole(index)
         return self.gate(index) if weight is None else self.gate(index) + weight * cell
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """What is computed, apart from sizes.
+    """A recurrent layer, apart from its sizes.
 
     Attributes:
         kind: "RNN", "GRU" or "LSTM".
-        backward: For each direction, whether it goes from the last step to the first.
-        activations: For each direction, the names in the order of ONNX.
-        reset_after: Whether the reset gate of a GRU is applied after the product (`linear_before_reset`).
-        peepholes: Whether the gates of an LSTM see the cell.
-        constant: Whether the weights are known before the run.
-        lengths: Whether sequences have numbers of steps of their own.
+        backward: For each direction, whether it runs from the last step to the first.
+        activations: For each direction the names of its activations, in the order of ONNX.
+        reset_after: Whether a GRU applies its reset gate after the recurrent product (ONNX's `linear_before_reset`).
+        peepholes: Whether an LSTM has peephole connections.
+        constant: Whether the recurrent weights are constants.
+        lengths: Whether each sequence has a length of its own.
     """
 
     kind: str
@@ -112,7 +113,7 @@ class Recurrence:
     lengths: bool = False
 
     def attribute(self) -> str:
-        """Return the description as the value of a PrimFunc's attribute."""
+        """Return the value of the attribute `RECURRENCE`."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property
@@ -125,18 +126,18 @@ class Recurrence:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The names of what a step hands to the next one."""
+        """The names of the states that a step passes to the next."""
         return ("hidden", "cell") if self.kind == "LSTM" else ("hidden",)
 
     def parameters(self) -> tuple[str, ...]:
-        """Return the names of the PrimFunc's parameters in order, results last."""
+        """Return the names of the PrimFunc's parameters, in order, outputs last."""
         extra = (["bias"] if self.reset_after else []) + (["peepholes"] if self.peepholes else [])
         extra += [LENGTHS] if self.lengths else []
         last = [f"last_{state}" for state in self.states]
         return ("projected", "weights", *extra, *self.states, "sequence", *last)
 
     def phases(self) -> tuple[StepPhase, ...]:
-        """Return the parts of a step; each needs the states of all units that the one before it made."""
+        """Return the phases of a step; each needs the results of all units of the one before."""
         if self.kind == "RNN":
             return (StepPhase(((0, 1, "hidden"),), _rnn),)
         if self.kind == "LSTM":
@@ -146,19 +147,24 @@ class Recurrence:
         return StepPhase(((1, 1, "hidden"),), _gru_reset), StepPhase(((0, 1, "hidden"), (2, 1, "reset")), _gru)
 
     def activate(self, direction: Expr, index: int, value: Expr) -> Expr:
-        """Return an activation of a direction, which may be an expression."""
+        """Return `value` under the activation at `index` of a direction, which may be an expression."""
         made = [ACTIVATIONS[names[index]] for names in self.activations]
         if len(made) == 1 or made[0] is made[1]:
             return made[0](value)
         return tirx.Select(direction < 1, made[0](value), made[1](value))
 
     def first(self, state: Expr, length: Expr | None) -> Expr:
-        """Return what a sequence of so many steps, None where it has all, begins with in place of a `state`."""
+        """Return the initial state of a sequence: `state`, or 0 if its `length` is 0; None is the length of all
+        steps."""
         return state if length is None else tirx.Select(length > 0, state, tirx.const(0, state.ty.dtype))
 
     def kept(self, made: Mapping[str, Expr], load: Callable[[str], Expr], is_within: Expr | None) -> dict[str, Expr]:
-        """Return what a unit stores after a step, by name, "sequence" beside the states that it has `made`: those that
-        there are where the step is not within the sequence. None where each is."""
+        """Return what a unit stores after a step, by name: the states that it `made`, and "sequence" with its output.
+
+        Args:
+            is_within: Whether the step is within the sequence, which otherwise keeps its old state and outputs 0; None
+                if all steps are.
+        """
         found = dict(made)
         if is_within is not None:
             found |= {name: tirx.Select(is_within, made[name], load(name)) for name in self.states if name in made}
@@ -168,7 +174,7 @@ class Recurrence:
         return found
 
     def step(self, direction: Expr, index: Expr, steps: int) -> Expr:
-        """Return which step of the sequence the `index`-th one of a direction is."""
+        """Return the step of the sequence that a direction visits at its `index`-th step."""
         last = steps - 1 - index
         if all(self.backward):
             return last
@@ -176,7 +182,7 @@ class Recurrence:
 
 
 def recurrence_of(func: tirx.PrimFunc) -> Recurrence | None:
-    """Return the recurrence that `func` computes; None where it computes something else."""
+    """Return the recurrence that `func` computes; None if it computes something else."""
     text = func.attrs.get(RECURRENCE) if func.attrs else None
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Finds regions in which joining neighbours one after the other may have missed a better partition."""
+"""Finds the regions in which the greedy partition may have missed a better one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from partition.products import are_products_of
 from partition.profitability import ProfitabilityCache
 
 _MOST_NODES = 32
-"""Of a region. The largest of the zoo has 23."""
+"""The most nodes of a region. The largest of the zoo has 23."""
 
 _REACH = 64
-"""How many nodes later a contested consumer may come: the search for a path between the two takes as long."""
+"""How many nodes may lie between the ends of a contested edge: the time to search a path between them grows with it."""
 
 Edge = tuple[DataflowNode, DataflowNode, str]
-"""Producer, consumer, and why they stay apart."""
+"""Producer, consumer, and why they were not fused."""
 
 
 def find_regions(
     groups: Groups, kept: Sequence[Edge], profitability: ProfitabilityCache
 ) -> Iterator[list[list[DataflowNode]]]:
-    """Yield groups that contested edges connect, in order of execution.
+    """Yield the regions: groups that are connected by contested edges, in the order of execution.
 
-    A kept edge is contested if its two ends alone may be one kernel: other joins stood in the way. Edges
-    between two kernels with complex operators count only behind what could not join its readers one by one: each
-    residual would make a region of its network.
+    A kept edge is contested if its two ends could be one kernel by themselves, so that only other joins prevented it.
+    An edge between two groups with anchors counts only if its producer has several consumers and has to be fused with
+    all of them; otherwise the residual connections would make one region of a whole network.
     """
     home: dict[int, list[list[DataflowNode]]] = {}
     for producer, node, _ in kept:
@@ -45,8 +45,9 @@ def find_regions(
 
 
 def parts_of(group: Sequence[DataflowNode]) -> list[list[DataflowNode]]:
-    """Return what another partition may put into different kernels: each member by itself, but for what ends in complex
-    operators, which is one part. What makes the rows of matmuls is not of it."""
+    """Split a group into the parts that another partition may put into different kernels: the anchors with what they
+    depend on are one part, every other member is one by itself. What computes the left operand of matmuls does not
+    count as part of these."""
     ends = [member for member in group if member.access.kind is MappingKind.ANCHOR or member.access.pools]
     fixed = set(ends)
     if ends and not are_products_of(operand(ends[0], 0), group):

@@ -1,4 +1,4 @@
-"""Which neighbours may share a kernel. Each rule returns why not; the reason reaches `explain()`."""
+"""The rules by which a node may join a group. Each returns the reason why not, which `explain()` shows, or ""."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RECOMPUTE_ELEMENTS = 4096  # a value this small may be computed once per consume
 
 
 def why_not_joined(group: list[DataflowNode], node: DataflowNode) -> str:
-    """Return why `node`, which reads a member of `group`, may not join it; "" where it may."""
+    """Return why `node`, which reads a member of `group`, must not join it; "" if it may."""
     if node.access.kind in (MappingKind.OPAQUE, MappingKind.ANCHOR):
         return f"{node.name or 'the consumer'} is {_article(node.access.kind)}"
     if anchors_of(group):
@@ -25,7 +25,7 @@ def _article(kind: MappingKind) -> str:
 
 
 def _why_not_epilogue(group: list[DataflowNode], node: DataflowNode) -> str:
-    """An epilogue maps each element of the anchor's result to one of its own."""
+    """Return why `node` is no epilogue: no map from each element of the anchor's result to one element of its own."""
     anchors = products_of(group, node)
     if not anchors or not before_products(group).isdisjoint(node.inputs):
         return f"{node.name} reads what the kernel makes for its products"
@@ -42,7 +42,7 @@ def _why_not_epilogue(group: list[DataflowNode], node: DataflowNode) -> str:
 
 
 def _why_not_stitched(group: list[DataflowNode], node: DataflowNode) -> str:
-    """Memory-bound neighbours share a kernel if they share their rows."""
+    """Return why `node` and `group`, all memory-bound, cannot be computed row by row in one kernel."""
     kinds = {member.access.kind for member in group} | {node.access.kind}
     if MappingKind.REDUCTION in kinds:
         return _why_not_with_reduction(group, node)

@@ -1,4 +1,4 @@
-"""Kernels that write, or read, a slice of a larger tensor: changes of PrimFuncs that are made of blocks."""
+"""Rewrites PrimFuncs made of blocks so that they write, or read, a slice of a larger tensor."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from partition.recurrence import recurrence_of
 Expr = Any
 
 CONCAT = "fusion.concat"
-"""Attribute of a PrimFunc that joins its parameters along this axis into the last one."""
+"""Attribute of a PrimFunc that concatenates its parameters, along the axis that is its value, into the last one."""
 
 _BLOCK = "concat"
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Where a tensor lies in another of the same rank.
+    """The position of a tensor within a larger one of the same rank.
 
     Attributes:
-        shape: Of the other.
-        offsets: The index there of the tensor's first element.
+        shape: The shape of the larger tensor.
+        offsets: The index of the tensor's first element in it.
     """
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
 
     def inside(self, outer: Slice) -> Slice:
-        """Return where this tensor lies in the one that holds the other."""
+        """Return the position of this tensor within that which holds the larger one, at `outer`."""
         offsets = tuple(a + b for a, b in zip(self.offsets, outer.offsets, strict=True))
         return Slice(outer.shape, offsets)
 
 
 def has_blocks(func: tirx.PrimFunc) -> bool:
-    """Return whether `func` is a list of blocks, in which a slice can be written or read, and is not also described by
-    its parameters, as a recurrence is."""
+    """Return whether `func` is a sequence of blocks that can be made to write or read a slice. A recurrence is not: its
+    attribute describes its parameters as they are."""
     if recurrence_of(func) is not None:
         return False
     return isinstance(func.body, SBlockRealize) and bool(func.params) and not func.body.block.iter_vars
 
 
 def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], place: Slice) -> tirx.PrimFunc:
-    """Return `func` with one more parameter, last, into which it writes, at `place`, the buffer `made`, reshaped to
-    `part`.
+    """Return `func` with one more parameter, the last, to which it also writes the buffer `made`, reshaped to `part`,
+    at `place`.
 
     ```
     for i, j in T.grid(*part):
@@ -81,7 +81,7 @@ def write_slice(func: tirx.PrimFunc, made: Var, part: Sequence[int], place: Slic
 
 
 def hide_outputs(func: tirx.PrimFunc, hidden: Sequence[Var]) -> tirx.PrimFunc:
-    """Return `func` with these parameters, which it writes, as buffers of its own."""
+    """Return `func` with the outputs `hidden` as buffers of its own in place of parameters."""
     root = func.body.block
     params = [param for param in func.params if not any(param.same_as(buffer) for buffer in hidden)]
     body = _with_root(func, root.body, [*root.alloc_buffers, *hidden])
@@ -89,12 +89,13 @@ def hide_outputs(func: tirx.PrimFunc, hidden: Sequence[Var]) -> tirx.PrimFunc:
 
 
 def with_parameters(func: tirx.PrimFunc, params: Sequence[Var]) -> tirx.PrimFunc:
-    """Return `func` with its parameters in another order."""
+    """Return `func` with its parameters in the order of `params`."""
     return tirx.PrimFunc(list(params), func.body, func.ret_type, func.attrs)
 
 
 def read_slice(func: tirx.PrimFunc, position: int, place: Slice) -> tirx.PrimFunc:
-    """Return `func` with the parameter at `position`, which it reads, as the slice at `place` of a larger one."""
+    """Return `func` with its input at `position` replaced by a larger tensor, of which it reads the slice at
+    `place`."""
     old = func.params[position]
     new = tirx.decl_buffer(_shape(place), old.ty.dtype, old.name)
 
@@ -116,7 +117,7 @@ def read_slice(func: tirx.PrimFunc, position: int, place: Slice) -> tirx.PrimFun
 
 
 def copy_function(part: Sequence[int], dtype: str, place: Slice) -> tirx.PrimFunc:
-    """Return a kernel (tensor of shape `part`, joined) that copies the first to its `place` in the second."""
+    """Return a kernel of two parameters that copies a tensor of shape `part` to `place` in the second."""
     source = tirx.decl_buffer([_int(extent) for extent in part], dtype, "part")
     root = SBlock([], [], [], "root", tirx.Evaluate(_int(0)))
     empty = tirx.PrimFunc([source], SBlockRealize([], True, root)).with_attrs({"tirx.noalias": True, "s_tir": True})
@@ -132,7 +133,7 @@ def _with_root(func: tirx.PrimFunc, body: tirx.Stmt, buffers: Sequence[Var]) -> 
 
 
 def _reshaped(indices: Sequence[Expr], shape: Sequence[int], source: Sequence[int]) -> list[Expr]:
-    """Return the index in a tensor of shape `source` of the element at `indices` of the same tensor as `shape`."""
+    """Return the index in a tensor of shape `source` of the element at `indices` of its reshape to `shape`."""
     if tuple(shape) == tuple(source):
         return list(indices)
     flat: Expr = _int(0)

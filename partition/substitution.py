@@ -1,4 +1,4 @@
-"""Replace variables, and names of functions, in a Relax expression."""
+"""Replaces variables and global functions in a Relax expression."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm.ir import GlobalVar
 
 
 def substitute(expr: relax.Expr, env: Mapping[relax.Var | GlobalVar, relax.Expr]) -> relax.Expr:
-    """Return `expr` with its variables, also those inside tuples and calls, replaced through `env`."""
+    """Return `expr` with the variables that `env` has replaced, inside tuples and calls too."""
     if isinstance(expr, relax.Var | GlobalVar):
         return env.get(expr, expr)
     if isinstance(expr, relax.Tuple):

@@ -1,4 +1,4 @@
-"""What makes kernels of several operators, each of which can be left out to see what it is worth."""
+"""The kinds of fusion. Each can be disabled, to measure what it is worth (`bench.ablation`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Technique(Enum):
-    """A way in which operators share a kernel or vanish; in the order in which `bench.ablation` adds them."""
+    """A way in which operators share a kernel or vanish, in the order in which `bench.ablation` adds them."""
 
     EPILOGUE = "elementwise operators in the registers of the matmul or convolution before them"
     STITCHING = "memory-bound neighbours in one kernel"

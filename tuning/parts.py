@@ -77,11 +77,11 @@ def _block_of(nest: tirx.Stmt) -> SBlock:
 def _part_for(block: SBlock, parts: list[KernelPart]) -> KernelPart:
     """Return the part of the last block that `block` reads; a new one for an anchor, and for rows behind one."""
     sources = {region.source for region in block.reads}
-    maker = next((part for part in reversed(parts) if sources.intersection(part.made)), None)
-    if maker is None or ANCHOR in block.annotations or (block.init is not None and maker.has_anchor):
+    producer = next((part for part in reversed(parts) if sources.intersection(part.made)), None)
+    if producer is None or ANCHOR in block.annotations or (block.init is not None and producer.has_anchor):
         parts.append(KernelPart())
         return parts[-1]
-    return maker
+    return producer
 
 
 def _function(func: tirx.PrimFunc, part: KernelPart, parts: list[KernelPart]) -> tirx.PrimFunc:

@@ -14,7 +14,7 @@ from tvm.ir import GenericConst
 from fusion.bindings import call_name, data_of
 from fusion.constants import constant
 from fusion.memory import usable_memory
-from fusion.passes.numpy_operators import BROADCASTS, MAKERS, OPERATORS, Array
+from fusion.passes.numpy_operators import BROADCASTS, GENERATORS, OPERATORS, Array
 from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import known_extents
 from fusion.tensors import tensor_bytes
@@ -28,10 +28,11 @@ class FoldConstants:
     value everywhere stays, as kernels have it without memory; what is made of it is folded.
 
     Attributes:
-        makers: Whether positions and what broadcasting makes are known, and what is made of them, as a causal mask is.
+        generators: Whether results of arange, full and broadcast_to are known too, and with them all that is computed
+            of those, such as a causal mask.
     """
 
-    makers: bool = True
+    generators: bool = True
     name: str = "fold_constants"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
@@ -40,7 +41,7 @@ class FoldConstants:
 
         def visit(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
             nonlocal left
-            is_left_out = not self.makers and call_name(value) in MAKERS
+            is_left_out = not self.generators and call_name(value) in GENERATORS
             folded = None if is_left_out else _fold(builder, value, known, left)
             if folded is None:
                 return value

@@ -75,10 +75,10 @@ def _combine(function: Callable[..., Array]) -> Evaluate:
 
 
 BROADCASTS = ("full", "broadcast_to")
-"""Operators that copy what they have."""
+"""Operators whose result repeats their operand."""
 
-MAKERS = ("arange", *BROADCASTS)
-"""Operators whose result has sizes that are not those of what they have."""
+GENERATORS = ("arange", *BROADCASTS)
+"""Operators that generate a tensor from scalars and a shape."""
 
 OPERATORS: dict[str, Evaluate] = {
     **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _reshaped),

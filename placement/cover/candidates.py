@@ -38,11 +38,11 @@ def _between_cuts(graph: CoverGraph, region: frozenset[int]) -> Iterator[frozens
     """Yield the parts of a region: as operators are in an order in which they can run, none waits for itself."""
     part: list[int] = []
     open_values: dict[int, set[int]] = {}
-    makers = {value: found.maker for value, found in enumerate(graph.values) if found.maker in region}
+    producers = {value: found.producer for value, found in enumerate(graph.values) if found.producer in region}
     made: dict[int, list[int]] = {}
-    for value, maker in makers.items():
-        if maker is not None:
-            made.setdefault(maker, []).append(value)
+    for value, producer in producers.items():
+        if producer is not None:
+            made.setdefault(producer, []).append(value)
     for operator in sorted(region):
         part.append(operator)
         for value in graph.reads[operator]:

@@ -33,10 +33,10 @@ def cover_seconds(problem: CoverProblem, subgraphs: Sequence[SubgraphCandidate])
         total += each.seconds + problem.calls[each.backend]
         for index in {value for operator in each.operators for value in graph.reads[operator]}:
             value = graph.values[index]
-            if value.maker not in each.operators:
-                source = HOST if value.maker is None else where[value.maker]
+            if value.producer not in each.operators:
+                source = HOST if value.producer is None else where[value.producer]
                 total += problem.moves[source][each.backend].seconds(value.bytes)
     for value in graph.values:
-        if value.is_result and value.maker is not None:
-            total += problem.moves[where[value.maker]][HOST].seconds(value.bytes)
+        if value.is_result and value.producer is not None:
+            total += problem.moves[where[value.producer]][HOST].seconds(value.bytes)
     return total

@@ -17,12 +17,12 @@ class CoverValue:
 
     Attributes:
         bytes: Its size.
-        maker: Position of the operator that makes it; None for an input of the model.
+        producer: Position of the operator that makes it; None for an input of the model.
         is_result: Whether the model returns it.
     """
 
     bytes: float
-    maker: int | None = None
+    producer: int | None = None
     is_result: bool = False
 
 
@@ -31,7 +31,7 @@ class CoverGraph:
     """A model.
 
     Attributes:
-        reads: Of each operator the positions of the values that it takes; operators come after the makers of those.
+        reads: Of each operator the positions of the values that it takes; operators come after the producers of those.
         values: All tensors but constants.
         names: Of the operators, for reports; may be left out.
     """
@@ -56,8 +56,8 @@ class CoverGraph:
     @cached_property
     def sources(self) -> tuple[frozenset[int], ...]:
         """The operators that each operator takes results of."""
-        made_by = ((self.values[value].maker for value in reads) for reads in self.reads)
-        return tuple(frozenset(maker for maker in makers if maker is not None) for makers in made_by)
+        made_by = ((self.values[value].producer for value in reads) for reads in self.reads)
+        return tuple(frozenset(producer for producer in producers if producer is not None) for producers in made_by)
 
 
 @dataclass(frozen=True)

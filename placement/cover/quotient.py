@@ -33,13 +33,13 @@ def quotient(graph: CoverGraph, groups: Sequence[frozenset[int]]) -> CoverGraph:
     home = {operator: index for index, group in enumerate(groups) for operator in group}
 
     def made_outside(value: int, group: frozenset[int]) -> bool:
-        return graph.values[value].maker not in group
+        return graph.values[value].producer not in group
 
     reads = tuple(
         tuple(sorted({value for each in group for value in graph.reads[each] if made_outside(value, group)}))
         for group in groups
     )
     values = tuple(
-        value if value.maker is None else replace(value, maker=home[value.maker]) for value in graph.values
+        value if value.producer is None else replace(value, producer=home[value.producer]) for value in graph.values
     )
     return CoverGraph(reads, values)

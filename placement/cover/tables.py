@@ -109,16 +109,16 @@ class CoverTables:
     def _bits(self, index: int, each: SubgraphCandidate) -> CandidateBits:
         graph = self.problem.graph
         operators = mask_of(each.operators)
-        makers = [value.maker for value in graph.values]
-        reads = {value for at in each.operators for value in graph.reads[at] if makers[value] not in each.operators}
-        made = [value for value, maker in enumerate(makers) if maker in each.operators]
+        producers = [value.producer for value in graph.values]
+        reads = {value for at in each.operators for value in graph.reads[at] if producers[value] not in each.operators}
+        made = [value for value, producer in enumerate(producers) if producer in each.operators]
         seconds = each.seconds + self.problem.calls[each.backend]
         seconds += sum(self.move(value, HOST, each.backend) for value in reads)
         seconds += sum(self.move(value, each.backend, HOST) for value in made if graph.values[value].is_result)
         return CandidateBits(
             index=index,
             operators=operators,
-            needs=mask_of(frozenset(maker for value in reads if (maker := makers[value]) is not None)),
+            needs=mask_of(frozenset(producer for value in reads if (producer := producers[value]) is not None)),
             reads=mask_of(frozenset(reads)),
             makes=mask_of(frozenset(value for value in made if self.readers[value] & ~operators)),
             backend=each.backend,

@@ -103,7 +103,7 @@ def test_causal_masks_are_known(length: int) -> None:
         return op.add(x, bias)
 
     assert names(apply(FoldConstants(), build, [normal(length)])) == ["add"]
-    kept = names(FoldConstants(makers=False)(module(build, [normal(length)])))
+    kept = names(FoldConstants(generators=False)(module(build, [normal(length)])))
     assert kept == names(module(build, [normal(length)]))
 
 
@@ -125,7 +125,7 @@ def test_what_is_made_of_copies_is_known_unless_sizes_are_open(maker: Callable[.
         return op.add(x, b.emit(op.multiply(b.emit(maker((3, 4), relax.const(2.0))), relax.const(2.0))))
 
     assert names(apply(FoldConstants(), build, [normal(3, 4)])) == ["add"]
-    unchanged(FoldConstants(makers=False), build, [normal(3, 4)])
+    unchanged(FoldConstants(generators=False), build, [normal(3, 4)])
 
 
 def test_what_is_one_value_stays() -> None:

@@ -44,8 +44,8 @@ class Placement:
     def update(self, groups: Grouping) -> Grouping:
         """Return `groups` as they are after concatenations were placed: with the calls that took the place of others,
         without the edges that are no memory accesses any more."""
-        makers = {name: formed.variable for formed in groups.formed for name in formed.members}
-        now = ((kept, self._reason(kept, makers.get(kept.source, kept.source))) for kept in groups.kept)
+        producers = {name: formed.variable for formed in groups.formed for name in formed.members}
+        now = ((kept, self._reason(kept, producers.get(kept.source, kept.source))) for kept in groups.kept)
         kept = tuple(replace(each, reason=reason) for each, reason in now if reason)
         return Grouping(tuple(self._formed(formed) for formed in groups.formed), kept)
 
@@ -55,10 +55,10 @@ class Placement:
             return formed
         return replace(formed, variable=self.renamed[name], saved=formed.saved + self.saved.get(name, 0))
 
-    def _reason(self, kept: Kept, maker: str) -> str:
-        """Return why the edge from the result of `maker` is a memory access; "" where it is none any more."""
+    def _reason(self, kept: Kept, producer: str) -> str:
+        """Return why the edge from the result of `producer` is a memory access; "" where it is none any more."""
         operands = self.operands.get(kept.target, ())
-        return next((operand.reason for operand in operands if maker in operand.names), kept.reason)
+        return next((operand.reason for operand in operands if producer in operand.names), kept.reason)
 
 
 def placement_of(

@@ -71,9 +71,9 @@ def read_regions(mod: tvm.IRModule) -> RegionGraph:
     main = mod["main"]
     bindings = Bindings.of(main)
     operators = _operators(bindings)
-    makers = {binding.var: place for place, operator in enumerate(operators) for binding in operator}
-    places = {var: place for place, var in enumerate((*main.params, *makers))}
-    values = tuple(CoverValue(_bytes(var.ty), makers.get(var), var in bindings.returned) for var in places)
+    producers = {binding.var: place for place, operator in enumerate(operators) for binding in operator}
+    places = {var: place for place, var in enumerate((*main.params, *producers))}
+    values = tuple(CoverValue(_bytes(var.ty), producers.get(var), var in bindings.returned) for var in places)
     reads = tuple(tuple(sorted({places[read] for read in _read_outside(operator)})) for operator in operators)
     names = tuple(str(operator[0].var.name) for operator in operators)
     return RegionGraph(operators, CoverGraph(reads, values, names), bindings.result, mod)

@@ -22,7 +22,7 @@ from tvm.tirx import ForKind
 
 from backends.cpu.kernels.conv_chain.plan import ChainPlan
 from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, ChainStages
-from backends.cpu.kernels.shared.chains.image_maker import Band, row_maker, stored_in
+from backends.cpu.kernels.shared.chains.image_producer import Band, row_producer, stored_in
 from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
 from backends.cpu.kernels.shared.convolution.sum_over_taps import rows_from, sum_over_taps
@@ -77,7 +77,7 @@ class _BandWriter:
         """Return the form for a band, its buffers allocated."""
         sizes = chain.sizes
         lines = LineBuffer.allocate(nest, sizes, plan.rows, sizes.channels, machine.vector_lanes)
-        making = row_maker(nest, chain.first, sizes=sizes, tile=plan.first, machine=machine, band=band)
+        making = row_producer(nest, chain.first, sizes=sizes, tile=plan.first, machine=machine, band=band)
         work = reading_of(chain, machine, lines)
         return _BandWriter(lines, making, MicroKernel.inside(nest, work, plan.second, band.image))
 

@@ -13,7 +13,7 @@ from tvm import tirx
 from backends.cpu.kernels.conv_chain.emit import reading_of
 from backends.cpu.kernels.conv_chain.plan import plan_chain
 from backends.cpu.kernels.conv_chain.read import CONV_CHAIN, ChainSizes, ChainStages, read_conv_chain
-from backends.cpu.kernels.shared.chains.image_maker import Band, row_maker, stored_in
+from backends.cpu.kernels.shared.chains.image_producer import Band, row_producer, stored_in
 from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.open_image_contraction import choose_panels, panels_of
 from backends.cpu.kernels.shared.open_images import OpenGrid, OpenTask
@@ -74,10 +74,10 @@ class _OpenBand:
         sizes, image = chain.sizes, task.image
         lines = LineBuffer.allocate(nest, sizes, passing, sizes.channels, machine.vector_lanes)
         band = Band(image, task.first, task.end - task.first, grid.most_rows)
-        maker = row_maker(nest, chain.first, sizes=sizes, tile=RegisterTile(1, 1, 1), machine=machine, band=band)
+        producer = row_producer(nest, chain.first, sizes=sizes, tile=RegisterTile(1, 1, 1), machine=machine, band=band)
         work = reading_of(chain, machine, lines)
-        first, second = (choose_panels(each.extents, machine) for each in (maker.work, work))
-        making = PanelProduct.of(nest, maker.work, first, maker.load_rows, image)
+        first, second = (choose_panels(each.extents, machine) for each in (producer.work, work))
+        making = PanelProduct.of(nest, producer.work, first, producer.load_rows, image)
         reading = PanelProduct.of(nest, work, second, work.load_rows, image)
         made, read = (
             RowTiles.of(nest, panels.table, int64(0), nest.settle("width", int64(width)))

@@ -7,7 +7,7 @@ from math import prod
 
 from tvm import tirx
 
-from backends.cpu.kernels.shared.chains.image_maker import read_image_maker, steps_of
+from backends.cpu.kernels.shared.chains.image_producer import read_image_producer, steps_of
 from backends.cpu.kernels.shared.chains.kernel_parts import check_loads, results_behind
 from backends.cpu.kernels.shared.window import UnderWindow, Window
 from backends.cpu.kernels.template import Marks
@@ -15,7 +15,7 @@ from backends.tensorir.extents import typical
 from backends.tensorir.roles import Roles, operands_of, roles_of
 from backends.tensorir.stages import dims_of, dtype_of, read_stages, shape_of
 from fusion.declined import Declined
-from partition.access import CONV2D, IMAGE_MAKERS, MATMUL
+from partition.access import CONV2D, IMAGE_PRODUCERS, MATMUL
 
 CONV_CHAIN = "conv_chain"
 
@@ -54,7 +54,7 @@ class ChainStages:
 def has_chain_form(marks: Marks) -> bool:
     """Return whether a kernel has two convolutions, not both of which are matmuls."""
     kinds = marks.anchors
-    return len(kinds) == 2 and kinds[0] in IMAGE_MAKERS and kinds[1] in (CONV2D, MATMUL) and set(kinds) != {MATMUL}
+    return len(kinds) == 2 and kinds[0] in IMAGE_PRODUCERS and kinds[1] in (CONV2D, MATMUL) and set(kinds) != {MATMUL}
 
 
 def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
@@ -68,7 +68,7 @@ def read_conv_chain(func: tirx.PrimFunc) -> ChainStages:
         raise Declined("not two convolutions")
     stages, (before, last) = read_stages(func), marks.anchor_blocks
     image, panels = operands_of(last)
-    first = read_image_maker(stages, before, last, image)
+    first = read_image_producer(stages, before, last, image)
     outputs = results_behind(func, stages, last)
     if any(dtype_of(buffer) != "float32" for buffer in (image, panels, *first.operands)):
         raise Declined("the products are not of float32")

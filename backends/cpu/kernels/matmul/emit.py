@@ -102,7 +102,7 @@ class RowMaker:
 
     @staticmethod
     def of(parts: RowProducts, point: Blocking, machine: Machine) -> RowMaker:
-        """Return the maker for tasks of `point`."""
+        """Return the producer for tasks of `point`."""
         tiles = Split.of(parts.height, point.tile.height)
         least, longest = Split(tiles.count, point.row_chunks).short * tiles.short, point.longest_task(parts.height)
         # Blocks of one size, of which the last overlaps the one before by as little as can be.

@@ -39,26 +39,26 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
     calls = has_function(works) and (parts.makes_rows or not form.lies_apart(parts.rows))
     blocking = OpenBlocking.of(products, products_extents(parts, machine), machine, threads, fill=calls)
     # TVM allocates where nothing is known but the symbols.
-    maker = _maker(parts, form, machine, blocking.longest_task(form.rows)) if parts.makes_rows else None
+    producer = _producer(parts, form, machine, blocking.longest_task(form.rows)) if parts.makes_rows else None
     nest = Nest()
     for buffer in parts.held:
         nest.add(tirx.AllocBuffer(form.views[buffer].buffer))
     fetches = all(lies_in_rows(work) and not form.lies_apart(work.outputs[0].buffer) for work in works)
     emit_open(
-        nest, works, blocking, form.rows, maker.fill if maker else None, alike=parts.alike,
+        nest, works, blocking, form.rows, producer.fill if producer else None, alike=parts.alike,
         calls=SumsByFunction(fetches) if calls else None,
     )  # fmt: skip
     return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
 
 
-def _maker(parts: RowProducts, form: RowForm, machine: Machine, longest: Expr) -> Fills:
+def _producer(parts: RowProducts, form: RowForm, machine: Machine, longest: Expr) -> Fills:
     """Return what makes the rows of `parts`, of which a task has `longest` at most."""
     layer = parts.first
     works = () if layer is None else tuple(_works(layer, machine))
     if layer is None or not has_function(works) or (form.lies_apart(layer.rows) and not layer.makes_rows):
         return RowMaker(parts, machine, longest, min(block_rows(parts, machine), _BLOCK_ROWS), is_least=False)
     panels = panels_of_layer([work.extents for work in works], machine)
-    before = _maker(layer, form, machine, int64(OpenLayers.block_of(panels))) if layer.makes_rows else None
+    before = _producer(layer, form, machine, int64(OpenLayers.block_of(panels))) if layer.makes_rows else None
     return OpenLayers(parts, machine, works, panels, before, longest=longest)
 
 

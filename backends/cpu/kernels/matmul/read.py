@@ -98,13 +98,13 @@ def read_row_products(func: tirx.PrimFunc) -> RowProducts:
 def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequence[Var]) -> RowProducts:
     """Return the parts of `stages`, of which the buffers `stored` are needed outside."""
     rows, _ = list(results.values())[-1]
-    makers = _makers(stages, rows)
-    made = {stage.buffer for stage in makers}
+    producers = _producers(stages, rows)
+    made = {stage.buffer for stage in producers}
     mine = {result: operands for result, operands in results.items() if operands[0].same_as(rows)}
     others = {result: operands for result, operands in results.items() if result not in mine}
     if not made.issuperset(others) or not made.isdisjoint(mine):
         raise Declined("the matmuls have several left operands")
-    if any(dtype_of(stage.buffer) != "float32" for stage in makers):
+    if any(dtype_of(stage.buffer) != "float32" for stage in producers):
         raise Declined("the rows are not of float32")
     if any(buffer in made and not buffer.same_as(rows) for buffer in stored):
         raise Declined("what makes the rows is needed outside")
@@ -114,18 +114,18 @@ def _read(stages: Sequence[Stage], results: Mapping[Var, Operands], stored: Sequ
     behind = [stage for stage in rest if stage.buffer not in mine]
     if rows in made and any(load.source.same_as(rows) for stage in behind for load in loads(stage.value)):
         raise Declined("what is behind a product reads the rows that the kernel makes")
-    kept = bool(makers) and any(buffer.same_as(rows) for buffer in stored)
+    kept = bool(producers) and any(buffer.same_as(rows) for buffer in stored)
     products, held, alike = _products(rest, mine, stored)
     if not others:
-        _check_rows(makers, prod(shape_of(rows)[:-1]))
+        _check_rows(producers, prod(shape_of(rows)[:-1]))
         return RowProducts(
-            before=tuple(makers), first=None, rows=rows, products=products, held=held, alike=alike, kept=kept
+            before=tuple(producers), first=None, rows=rows, products=products, held=held, alike=alike, kept=kept
         )
     if kept:
         raise Declined("the rows between two products are needed outside")
     return RowProducts(
         before=(),
-        first=_makes(rows, _read(makers, others, [rows])),
+        first=_makes(rows, _read(producers, others, [rows])),
         rows=rows,
         products=products,
         held=held,
@@ -148,7 +148,7 @@ def _owners(stages: Sequence[Stage], results: Sequence[Var]) -> dict[Var, int | 
     return owners
 
 
-def _makers(stages: Sequence[Stage], rows: Var) -> list[Stage]:
+def _producers(stages: Sequence[Stage], rows: Var) -> list[Stage]:
     """Return the stages that `rows` depends on, in order."""
     needed = {rows}
     for stage in reversed(stages):

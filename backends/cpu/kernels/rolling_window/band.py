@@ -36,7 +36,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu.kernels.rolling_window.read import Projection, RollingSizes, RollingStages
-from backends.cpu.kernels.shared.chains.image_maker import Band, row_maker, stored_in
+from backends.cpu.kernels.shared.chains.image_producer import Band, row_producer, stored_in
 from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
 from backends.cpu.kernels.shared.convolution.depthwise_tiles import window_taps
@@ -106,7 +106,7 @@ class BandWriter:
             outputs = tuple(_kept(output, pixels, stride) for output in outputs)
         making = None
         if stages.making is not None:
-            making = row_maker(nest, stages.making, sizes=sizes, tile=cuts.tile, machine=machine, band=band)
+            making = row_producer(nest, stages.making, sizes=sizes, tile=cuts.tile, machine=machine, band=band)
         convolved = Epilogue.prepare(nest, outputs, cuts.columns * width)
         return BandWriter(
             nest=nest,

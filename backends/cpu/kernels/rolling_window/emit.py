@@ -17,7 +17,7 @@ from tvm.tirx import ForKind
 from backends.cpu.kernels.rolling_window.band import BandWriter
 from backends.cpu.kernels.rolling_window.plan import RollingPlan, projection_tile
 from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, RollingSizes, RollingStages
-from backends.cpu.kernels.shared.chains.image_maker import Band
+from backends.cpu.kernels.shared.chains.image_producer import Band
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, emit_inside
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count

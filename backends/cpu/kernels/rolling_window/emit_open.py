@@ -21,7 +21,7 @@ from backends.cpu.kernels.rolling_window.read import (
     RollingStages,
     read_rolling_window,
 )
-from backends.cpu.kernels.shared.chains.image_maker import Band
+from backends.cpu.kernels.shared.chains.image_producer import Band
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
 from backends.cpu.kernels.shared.epilogue import RegisterRows
 from backends.cpu.kernels.shared.open_image_contraction import choose_panels, panels_of

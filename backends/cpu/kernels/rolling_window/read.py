@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.s_tir.stmt import SBlock
 
-from backends.cpu.kernels.shared.chains.image_maker import read_image_maker, steps_of
+from backends.cpu.kernels.shared.chains.image_producer import read_image_producer, steps_of
 from backends.cpu.kernels.shared.chains.kernel_parts import between, check_loads, in_place, results_behind
 from backends.cpu.kernels.shared.contraction import Contraction
 from backends.cpu.kernels.shared.row_product import rows_times
@@ -22,7 +22,7 @@ from backends.tensorir.extents import typical
 from backends.tensorir.roles import Output, Roles, anchor_of, operands_of, result_of
 from backends.tensorir.stages import Stage, dims_of, dtype_of, read_stages
 from fusion.declined import Declined
-from partition.access import DEPTHWISE, IMAGE_MAKERS, MATMUL, POOL
+from partition.access import DEPTHWISE, IMAGE_PRODUCERS, MATMUL, POOL
 
 ROLLING_WINDOW = "rolling_window"
 
@@ -136,10 +136,10 @@ def _places(marks: Marks) -> tuple[SBlock | None, SBlock, SBlock | None] | None:
         return None
     place = found.index(windows[0])
     before, behind = found[:place], found[place + 1 :]
-    makers = [anchor_of(block) in IMAGE_MAKERS for block in before]
+    producers = [anchor_of(block) in IMAGE_PRODUCERS for block in before]
     products = [anchor_of(block) == MATMUL for block in behind]
     alone = not before and (POOL in windows[0].annotations or not behind)
-    if makers not in ([], [True]) or products not in ([], [True]) or alone:
+    if producers not in ([], [True]) or products not in ([], [True]) or alone:
         return None
     return before[0] if before else None, windows[0], behind[0] if behind else None
 
@@ -151,7 +151,7 @@ def _window_of(block: SBlock) -> Window:
 def _read_making(stages: Sequence[Stage], before: SBlock | None, window: SBlock, image: Var) -> Roles | None:
     """Return the convolution that makes the image."""
     if before is not None:
-        return read_image_maker(stages, before, window, image)
+        return read_image_producer(stages, before, window, image)
     if between(stages, None, window):
         raise Declined("something else than a convolution makes the image")
     return None

@@ -27,7 +27,7 @@ from fusion.declined import Declined
 from partition.access import CONV2D, IMAGE_CONV2D
 
 
-def read_image_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, image: Var) -> Roles:
+def read_image_producer(stages: Sequence[Stage], block: SBlock, reader: SBlock, image: Var) -> Roles:
     """Return the convolution `block`, whose one output is the `image` that `reader` reads.
 
     Raises:
@@ -36,18 +36,18 @@ def read_image_maker(stages: Sequence[Stage], block: SBlock, reader: SBlock, ima
     """
     if any(stage.buffer.same_as(operand) for stage in stages for operand in operands_of(block)):
         raise Declined("the convolution reads a value made inside the kernel")
-    maker = roles_of(block, (in_place(block, between(stages, None, reader), image),))
-    if maker.kind == CONV2D and shape_of(maker.operands[1])[0] != 1:
+    producer = roles_of(block, (in_place(block, between(stages, None, reader), image),))
+    if producer.kind == CONV2D and shape_of(producer.operands[1])[0] != 1:
         raise Declined("a grouped convolution makes the image")
-    return maker
+    return producer
 
 
-def steps_of(maker: Roles) -> int:
+def steps_of(producer: Roles) -> int:
     """Return how many products each element of the image is the sum of."""
-    data, packed = (dims_of(operand) for operand in maker.operands)
-    if maker.kind == CONV2D:
+    data, packed = (dims_of(operand) for operand in producer.operands)
+    if producer.kind == CONV2D:
         return prod(packed[2:-1])
-    return prod(packed[1:-1]) if maker.kind == IMAGE_CONV2D else int(data[-1])
+    return prod(packed[1:-1]) if producer.kind == IMAGE_CONV2D else int(data[-1])
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Band:
     longest: Extent
 
 
-def row_maker(
-    nest: Nest, maker: Roles, sizes: UnderWindow, tile: RegisterTile, machine: Machine, band: Band
+def row_producer(
+    nest: Nest, producer: Roles, sizes: UnderWindow, tile: RegisterTile, machine: Machine, band: Band
 ) -> MicroKernel:
     """Return what emits rows of an image under a window, of which a task needs what lies under a band of the result;
     the padded input of the band is copied first."""
     window = sizes.window
-    work, fill = _rows_of(maker, machine, sizes.made_rows(band.longest))
+    work, fill = _rows_of(producer, machine, sizes.made_rows(band.longest))
     load_rows = work.load_rows
     if fill is not None:
         start = band.first * window.strides[0] - window.padding[0]
@@ -91,20 +91,20 @@ def stored_in(lines: LineBuffer, kernel: MicroKernel, place: Expr, first_channel
     return replace(kernel, epilogue=replace(kernel.epilogue, outputs=(stored,)))
 
 
-def _rows_of(maker: Roles, machine: Machine, rows: Extent) -> tuple[Contraction, Prologue | None]:
+def _rows_of(producer: Roles, machine: Machine, rows: Extent) -> tuple[Contraction, Prologue | None]:
     """Return the convolution as a contraction over images of N x H x W x C, and what copies its padded input for tasks
     of up to `rows` rows."""
-    if maker.kind == CONV2D:
-        return sum_over_taps(maker, machine, rows)
-    if maker.kind == IMAGE_CONV2D:
-        return sum_over_planes(maker, machine, rows)
-    return _pixels(maker, machine), None
+    if producer.kind == CONV2D:
+        return sum_over_taps(producer, machine, rows)
+    if producer.kind == IMAGE_CONV2D:
+        return sum_over_planes(producer, machine, rows)
+    return _pixels(producer, machine), None
 
 
-def _pixels(maker: Roles, machine: Machine) -> Contraction:
-    data, panels = maker.operands
+def _pixels(producer: Roles, machine: Machine) -> Contraction:
+    data, panels = producer.operands
     batch, height, width, depth = map(typical, dims_of(data))
-    rows = rows_times(data, panels, maker.shape[-1], maker.outputs, machine)
+    rows = rows_times(data, panels, producer.shape[-1], producer.outputs, machine)
     size = 4 * height * width * depth
     return replace(
         rows, extents=replace(rows.extents, outer=batch, height=height, width=width, input_bytes=size),
