@@ -76,7 +76,7 @@ Shapes = Mapping[str, Sequence[int]]
 NamedShapes = Mapping[str, Sequence[int | str]]
 _log = logging.getLogger("fusion.backends")
 _OF_MODEL = (InvalidModelError, ShapeError, UnsupportedOperatorError)
-"""Errors of a model at some sizes, which it has each time."""
+"""Errors that are the model's own, at some sizes: compiling again brings them again."""
 
 
 @asking_apart()
@@ -101,57 +101,57 @@ def compile(
 ) -> CompiledModule:
     """Compile `model` into the fastest program found for `target`.
 
-    Args:
-        model: Path of an ONNX file, `onnx.ModelProto`, `tvm.IRModule` (Relax), `torch.export.ExportedProgram`, a
-            tuple of a `torch.nn.Module`, its example inputs and, if it takes them, a dict of keyword arguments, or a
-            Relay module: its text, the path of that, an object with `astext`, or a tuple of it and its parameters.
-        target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, and "llvm -mtriple=aarch64-linux-gnu
-            -mcpu=cortex-a72" another architecture; "cuda" the CUDA device that is here, "cuda -arch=sm_80,sm_90" those
-            of such architectures and later ones. A module that cannot run here can be saved; it needs every shape, as
-            one for a CUDA device does.
-            A list, ["llvm:0-0", "llvm:1-1"], is several devices, sets of this machine's CPUs, CUDA devices ("cuda:0")
-            and servers of TVM RPC ("rpc://host:9090/key"), among which the model is divided: the module is a
-            `DeviceModule`, needs every shape, and has `stream`.
-        shapes: Shape of each input that the model leaves open; none is needed where the names of the open dimensions
-            have sizes in other shapes. Without it such a model is compiled when it is first called. A dimension may
-            have a name in place of a size: it stays open, and has one size in a call with others of that name. A weight
-            that the model lists among its inputs too is an input if it is named here.
-        effort: "fast": nothing is measured or tuned while compiling; "balanced": each kernel's few best candidates
-            are measured on this machine, in about half a minute, and the fastest is taken; "max": they are searched
-            until nothing is expected to gain 1% any more, for ten minutes at most.
-        threads: Threads at run time; None for one on each core that this process gets the time of.
-        backends: Backends that may be used, of "cpu" and "onnxruntime"; None for both. Without "onnxruntime" it is as
-            `strict`. Libraries that other packages register are used where they are named, in this order. "openvino",
-            and "onnxruntime" too, run whole regions where they are named before "cpu"; with "balanced" only where the
-            whole model is then faster, measured, wherever "openvino" is named. "cublaslt" runs products of CUDA
-            targets, and "cudnn" convolutions, where they are named before "cpu". Without "cpu" libraries run all of
-            the model, each what those before it leave, with each effort, and what all leave over is an error. What is
-            not installed is left out, and `explain` says so.
-        strict: Refuse a model of which a part needs the fallback backend, or which a defect keeps from its first form.
-        precision: "fp32"; "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32, and a
-            CPU without instructions for that (x86's AVX512_BF16) is an error; "bf16-or-fp32": float32 on such a CPU;
-            "tf32": on CUDA devices they round operands of float32 to 10 bits behind the point (tfloat32) instead.
-        params: Values of parameters of a Relay module's `main`, which become constants; the others stay inputs. A dict
-            of arrays, or the path of an .npz or of what `relay.save_param_dict` wrote; a file may hold more than that.
-        dynamic_shapes: Of a torch module, as for `torch.export.export`: the dimensions that stay open.
-        cache: Whether compiled code is kept in the user's cache folder, and taken from there where the same model was
+    Args: model: The path of an ONNX file, an `onnx.ModelProto`, a `tvm.IRModule` (Relax), a
+        `torch.export.ExportedProgram`, a tuple of a `torch.nn.Module`, its example inputs and, optionally, a dict of
+        keyword arguments, or a Relay module: its text, the path of that, an object with `astext`, or a tuple of one of
+        these and its parameters.
+        target: "llvm" is this machine; "llvm -mcpu=NAME" another CPU, "llvm -mtriple=aarch64-linux-gnu
+            -mcpu=cortex-a72" another architecture; "cuda" the CUDA device of this machine, "cuda -arch=sm_80,sm_90"
+            devices of these architectures and later ones. A module for another machine can only be saved. It needs the
+            shape of every input, as one for a CUDA device does.
+            A list, ["llvm:0-0", "llvm:1-1"], divides the model among several devices: sets of this machine's CPUs, CUDA
+            devices ("cuda:0") and servers of TVM RPC ("rpc://host:9090/key"). The result is a `DeviceModule`, which
+            also has `stream`; it needs the shape of every input.
+        shapes: The shapes of inputs that the model leaves open. Not needed for dimensions that have a name which occurs
+            in another shape. A dimension given as a name stays open, with one size per call for all dimensions of that
+            name. If shapes stay open, the model is compiled with the first call. A weight that the model also lists
+            among its inputs is an input if it is named here.
+        effort: "fast" measures nothing. "balanced" measures the few best candidates of each kernel on this machine, for
+            about half a minute. "max" searches on until nothing is expected to gain 1%, for ten minutes at most.
+        threads: The number of threads at run time; by default one for each core whose time this process gets.
+        backends: The backends to use, by default "cpu" and "onnxruntime". Without "onnxruntime" a model is refused as
+            with `strict`. Other libraries, and those that other packages register, are only used if they are named. The
+            order counts: "openvino" and "onnxruntime" run whole regions, and "cublaslt" and "cudnn" run matmuls and
+            convolutions of CUDA targets, if they are named before "cpu". With "balanced" they do so only where the
+            whole model is measured to be faster. Without "cpu", each library runs what those before it leave, and an
+            operator that all leave is an error. What is not installed is skipped, and `explain()` says so.
+        strict: Whether to refuse a model of which some part needs ONNX Runtime, or meets a defect of the compiler that
+            would otherwise be worked around.
+        precision: "fp32". "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32; an
+            error on CPUs without AVX512_BF16. "bf16-or-fp32": float32 on these. "tf32": on CUDA devices, float32
+            operands are rounded to 10 bits behind the point.
+        params: The values of parameters of a Relay module's `main`, which become constants; other parameters stay
+            inputs. A dict of arrays, or the path of an .npz or of what `relay.save_param_dict` wrote, which may hold
+            more than is needed.
+        dynamic_shapes: The open dimensions of a torch module, as for `torch.export.export`.
+        cache: Whether to keep compiled code in the user's cache folder, and to take it from there if the same model was
             compiled before. The variable `FUSION_CACHE` names another folder, or is 0 for none.
-        database: What was measured of kernels: the path of a file, False for none, or an object with the methods of
-            `tuning.database.RecordStore`. "balanced" looks there before it measures, and keeps there what it measures,
-            by default in the user's cache folder; "fast" looks there if it is named. It is never an error of a model.
-        wait: Whether a call with a shape that is new waits until the model is compiled for it. Without, ONNX Runtime
-            answers meanwhile where it runs the whole model: that of an ONNX model, without `strict`; results then
-            differ in their last bits once the form is ready. `run` and calls of the module take `wait` too.
-        dynamic: Whether a model with open dimensions is compiled once for all their sizes, where it can be. Without,
-            and where it cannot, it is compiled for each shape that it is called with, and the last 16 forms are kept.
-        hot_shapes: How many shapes get a form of their own beside the one for all sizes, when they have been called a
-            thousand times; it is made in the background, and takes over between two calls if it is faster. 0 for none.
-        bounds: The sizes of open dimensions by their names, those of the model or of `shapes`: {"length":
-            range(1, 513), "width": range(32, 2049, 32)}. Other sizes are an error of the call; tables of a form for all
-            sizes are as large as these ask for, and what follows from a multiple is known of it.
+        database: Where measurements of kernels are kept: the path of a file, False for nowhere, or an object with the
+            methods of `tuning.database.RecordStore`. By default "balanced" and "max" use one in the user's cache
+            folder; "fast" reads it only if it is named here.
+        wait: Whether a call with a new shape waits until the model is compiled for it. Otherwise ONNX Runtime answers
+            meanwhile, if it runs the whole of an ONNX model and `strict` is not set; results can then differ in their
+            last bits once the compiled form takes over. Calls take `wait` too.
+        dynamic: Whether to compile a model with open dimensions once for all their sizes, if that is possible.
+            Otherwise it is compiled for each shape that it is called with, and the last 16 forms are kept.
+        hot_shapes: How many shapes get a form of their own beside that for all sizes. A shape does when it has been
+            called a thousand times; its form is compiled in the background and used if it is faster. 0 for none.
+        bounds: The sizes of open dimensions, by the names that they have in the model or in `shapes`: {"length":
+            range(1, 513), "width": range(32, 2049, 32)}. A call with another size is an error. Bounds make the tables
+            of the form for all sizes smaller, and steps let it use that sizes are multiples.
 
     Raises:
-        FusionError: The subclass says what is wrong with the model, the target or an option.
+        FusionError: A subclass says what is wrong with the model, the target or an option.
     """
     devices = parse_devices(target) if isinstance(target, list | tuple) else ()
     if devices and threads is not None:
@@ -181,7 +181,7 @@ def compile(
 
 
 class _NewShapes(NamedTuple):
-    """What a module does about shapes that are new: the options of `compile` of these names."""
+    """What a module does when it meets a new shape: the options of `compile` of the same names."""
 
     wait: bool
     dynamic: bool
@@ -234,7 +234,7 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
 def _device_module(
     model: Any, given: NamedShapes, ctx: Context, devices: tuple[DeviceTarget, ...], bounds: Mapping[str, range]
 ) -> DeviceModule:
-    """Return `model` divided among `devices`; nothing of it is kept in the cache but its kernels."""
+    """Return `model` divided among `devices`. Only its kernels are cached."""
     # Here, not above: of all compilations only these need plans, which take 50 ms to import.
     from fusion.device_module import DeviceModule, divide
 
@@ -260,7 +260,8 @@ def _device_module(
 
 
 def _read_signature(pinned: PinnedModel, model: Any) -> Signature:
-    """Return inputs and outputs of `model`; a file is summed up meanwhile, which takes as long."""
+    """Return the inputs and outputs of `model`. The digest of a file is computed at the same time, which takes as
+    long."""
     if not pinned.is_file:
         return read_signature(model)
     found: list[Signature] = []
@@ -270,10 +271,10 @@ def _read_signature(pinned: PinnedModel, model: Any) -> Signature:
 
 
 def _require_memory(inputs: Sequence[TensorSpec]) -> None:
-    """Raise where an input fits no memory: what counts the turns of loops over it would take hours.
+    """Check that every input fits into memory; on larger ones the analysis of loops would take hours.
 
     Raises:
-        LimitError: It does not.
+        LimitError: One does not.
     """
     for spec in inputs:
         if spec.is_tensor and spec.is_static and spec.dtype not in TEXT:
@@ -281,15 +282,16 @@ def _require_memory(inputs: Sequence[TensorSpec]) -> None:
 
 
 def _whole(model: PinnedModel, ctx: Context) -> Program | None:
-    """Return the whole of `model` on ONNX Runtime, None where that does not run it."""
+    """Return a program that runs the whole of `model` on ONNX Runtime; None if that cannot."""
     imported = model.read(lambda opened, _: import_whole(opened))
     return None if imported is None else specialize(imported, None, ctx).program
 
 
 def _overrides(model: PinnedModel, given: NamedShapes, ctx: Context, new: _NewShapes) -> Overrides | None:
-    """Return what compiles `model` with some of its weights as inputs; a file is read for that when it is asked for."""
+    """Return what compiles `model` again with some of its weights as inputs; None if it has no such weights. A file is
+    only read when that is asked for."""
     if not model.is_file and not model.read(lambda opened, _: read_overridable(opened)):
-        return None  # nothing keeps the model in memory
+        return None  # so that nothing keeps the model in memory
     model.pin()
 
     def make(names: tuple[str, ...]) -> CompiledModule:
@@ -299,7 +301,7 @@ def _overrides(model: PinnedModel, given: NamedShapes, ctx: Context, new: _NewSh
 
 
 compiling = Lock(forget_builders)
-"""TVM's builders stand on one stack for the whole process. Runs of forms that are ready never ask for the lock."""
+"""Held while compiling: TVM's builders share one stack in the whole process. Runs of compiled forms do not need it."""
 
 
 def _specialize(model: PinnedModel, shapes: Shapes, ctx: Context) -> Specialization:
@@ -321,11 +323,11 @@ def _open_form(
     first: CallShapes | None,
     bounds: Mapping[str, range],
 ) -> Specialization:
-    """Return the form of `model` for all sizes within `bounds` of the dimensions that `signature`, with `shapes`,
-    leaves open; for those like the ones of the `first` call, if it does not take all.
+    """Return the form of `model` for all sizes, within `bounds`, of the dimensions that `signature` leaves open after
+    `shapes`. If there is none for all sizes, it is for sizes that behave like those of the `first` call.
 
     Raises:
-        Declined: It has none, for this reason.
+        Declined: There is none; the reason says why.
         FusionError: The model is at fault.
     """
     inputs, outputs = signature
@@ -338,7 +340,7 @@ def _open_form(
             computing = computing_made(read)
             if computing is None:
                 raise
-        # Where they can, constants follow from sizes, which takes less of a call than what computes them.
+        # Only now, as computing constants anew takes more of each call than constants that follow from sizes.
         try:
             return lower_for_all(computing, inputs, ctx, first, bounds)
         except (Declined, *_OF_MODEL):
@@ -369,7 +371,7 @@ def _compile(model: Any, shapes: Shapes, ctx: Context) -> Specialization:
 
 
 def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpec, ...]:
-    """Return `inputs` with the dimensions that `shapes` gives.
+    """Return `inputs` with the dimensions that `shapes` gives filled in.
 
     Raises:
         ShapeError: `shapes` names an unknown input, or contradicts a dimension that the model fixes.
@@ -382,12 +384,12 @@ def bind_shapes(inputs: Sequence[TensorSpec], shapes: Shapes) -> tuple[TensorSpe
 
 
 def _require_shapes(inputs: Sequence[TensorSpec], reason: TargetError) -> None:
-    """Raise unless every input has a shape: what cannot be called here meets none later."""
+    """Raise unless every input has a shape: a module that cannot run here will not see one in a call."""
     require_static(inputs, f"the model leaves it open; {reason.what}")
 
 
 def _require_result(outputs: Sequence[TensorSpec]) -> None:
-    """Raise unless the outputs are known before the model is compiled, as a module with open dimensions needs them."""
+    """Raise unless the outputs are known before compiling, which a module with open dimensions needs."""
     if not outputs:
         raise InvalidModelError(
             "the model leaves dimensions open and does not say what it returns",
