@@ -1,5 +1,5 @@
-"""The whole compilation as two flat lists, of what runs on every graph alone and then on all joined: module in, module
-out, one line a pass."""
+"""The order of all passes, as flat lists with one line per pass: those that run on every graph (the model and each
+branch in it) by itself, then those that run on all joined into one. The only place that composes passes."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ from partition.techniques import ALL, Technique
 from tuning.chosen import Chosen
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
-"""Of those of ours that tell more than the module, `TellingPass`."""
+"""Module -> module. A pass that also reports something is a `TellingPass`."""
 
 
 class NeedsSizes(Declined):
-    """Kernels get slower loops than where sizes are known."""
+    """Kernels with symbolic sizes get slower loops than with static ones."""
 
     def __init__(self, kernels: Mapping[str, str]) -> None:
         """
         Args:
-            kernels: Why no family of kernels takes each without its sizes, by name.
+            kernels: By name of a kernel, why no family supports it with symbolic sizes.
         """
         self.kernels = kernels
         (name, reason), *others = kernels.items()
@@ -83,13 +83,12 @@ class NeedsSizes(Declined):
 
 
 class PipelineMode(Enum):
-    """How much of the pipeline is used, and what a pass that raises does.
+    """Which passes run, and what happens if one raises: `second_forms.py` tries these modes in turn.
 
     Attributes:
-        WHOLE: All of it; what a pass raises ends the compilation.
-        SPARING: A pass that raises is left out where the later ones can do without it.
-        PLAIN: TVM's own form of each operator, where it is safe, in a kernel of its own; as before, what raises is left
-            out.
+        WHOLE: All passes; an exception ends the compilation.
+        SPARING: All passes, but one that raises is skipped if the later ones can do without it.
+        PLAIN: A kernel for each operator, in TVM's own form where that is safe; passes that raise are skipped too.
     """
 
     WHOLE = "whole"
@@ -103,12 +102,12 @@ _NEEDED = frozenset(
     {"guard_operands", "lower_einsum", "DecomposeOpsForInference", "call_host_functions", "legalize_calls",
      "inline_branches", "schedule_kernels"}
 )  # fmt: skip
-"""Passes without which the later ones have no module that they take, or a run reads outside of its tensors."""
+"""Passes that cannot be skipped: later ones need what they produce, or a run would access memory out of bounds."""
 
 
 def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
-    """Return the first of `preparing_passes`, whose graph libraries are given regions of, where there are any: what
-    nobody reads would be one."""
+    """Return the passes before `TakeRegions`. Their result is the graph whose regions are offered to graph libraries;
+    if there are any, dead code is removed, as it would be offered too."""
     cleaning = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
     return [
         # Phase 1: the graph as it was imported
@@ -123,7 +122,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
 
 
 def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
-    """Return the first of `graph_passes`, which make the constants of a module those of its kernels."""
+    """Return the passes before operators become TensorIR. After them the constants are those that kernels will read."""
     return [
         *passes_before_regions(ctx, techniques),
         *([TakeRegions(ctx.graph_libraries, ctx.places, ctx.threads)] if ctx.graph_libraries else []),
@@ -147,14 +146,14 @@ def graph_passes(
     """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
 
     Args:
-        why_not_fused: Says which chains of products do not become one kernel.
-        techniques: Those used.
+        why_not_fused: Says why a kernel with several anchors is slower than its parts.
+        techniques: The kinds of fusion to use.
     """
     return [*operator_passes(ctx, techniques), *group_passes(ctx, why_not_fused, techniques)]
 
 
 def operator_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
-    """Return the first of `graph_passes`, which make a PrimFunc of each operator."""
+    """Return the first part of `graph_passes`: up to a PrimFunc for each operator."""
     compiler = ctx.compiler
     return [
         *preparing_passes(ctx, techniques),
@@ -174,13 +173,13 @@ def group_passes(
     *,
     joins_apart: bool = False,
 ) -> list[Pass]:
-    """Return the others, which make kernels of groups of these.
+    """Return the second part of `graph_passes`: groups of operators become kernels.
 
     Args:
-        why_not_fused: Says which chains of products do not become one kernel.
-        techniques: Those used.
-        like: The groups that there are, where they are known.
-        joins_apart: Whether concatenations are kernels of their own.
+        why_not_fused: Says why a kernel with several anchors is slower than its parts.
+        techniques: The kinds of fusion to use.
+        like: The groups to form, if they are given; the best ones otherwise.
+        joins_apart: Whether concatenations stay kernels of their own.
     """
     compiler = ctx.compiler
     concats = Technique.STITCHING in techniques and not joins_apart
@@ -195,7 +194,8 @@ def group_passes(
 
 
 def plain_passes(ctx: Context) -> list[Pass]:
-    """Return the passes of `PipelineMode.PLAIN`: what turns a module into PrimFuncs that are safe to run."""
+    """Return the passes of `PipelineMode.PLAIN`, which lower each operator by itself, to PrimFuncs that are safe to
+    run."""
     safe = ctx.compiler.safe_legalizations
     return [
         GuardOperands(),
@@ -210,8 +210,8 @@ def plain_passes(ctx: Context) -> list[Pass]:
 
 
 def joining_passes(branches: Mapping[str, tvm.IRModule], measure: Sequence[Pass] = ()) -> list[Pass]:
-    """Return the passes that join a module with its lowered `branches`; then `measure` tells which of their loops its
-    kernels get in phase 6, `ScheduleKernels`."""
+    """Return the passes that join a module with its lowered `branches`, and then `measure` the candidates of its
+    kernels. `ScheduleKernels` runs last, with what they chose."""
     return [
         # Phase 6: one function
         InlineBranches(branches),
@@ -227,13 +227,13 @@ def lower(
     why_not_fused: Profitability | None = None,
     mode: PipelineMode = PipelineMode.WHOLE,
 ) -> Lowered:
-    """Run every pass over the Relax modules of `imported` under the target of `ctx`.
+    """Lower an imported model to scheduled PrimFuncs and the calls between them, for the target of `ctx`.
 
     Args:
-        techniques: Those used; all but in measurements of what each is worth.
-        why_not_fused: Says which chains of products do not become one kernel, where measurements want others than the
-            cost tables.
-        mode: How much of the pipeline is used.
+        techniques: The kinds of fusion to use; all of them except in ablations.
+        why_not_fused: Says why a kernel with several anchors is slower than its parts; by default the cost tables, or
+            what has been measured.
+        mode: Which passes run.
     """
     with ctx.target, measuring(ctx) as measured:
         graphs = {}
@@ -275,12 +275,12 @@ def lower(
 
 @dataclass(frozen=True)
 class LoweredGraphs:
-    """A model before its kernels get loops.
+    """A model before its kernels are scheduled.
 
     Attributes:
         mod: Its PrimFuncs and the calls between them.
-        graphs: `MAIN` and its branches before they were joined to that, and what passes told of each.
-        ungrouped: The same with a PrimFunc for each operator.
+        graphs: `MAIN` and each branch by itself, before they were joined, with what the passes reported.
+        ungrouped: The same before grouping, with a PrimFunc for each operator.
     """
 
     mod: tvm.IRModule
@@ -289,7 +289,7 @@ class LoweredGraphs:
 
     @property
     def groups(self) -> dict[str, Grouping]:
-        """The groups of each graph, each of which became a kernel."""
+        """For each graph, the groups that became kernels."""
         return {name: graph.fact.get(Grouping) for name, graph in self.graphs.items()}
 
     @property
@@ -300,7 +300,7 @@ class LoweredGraphs:
 
 @stage("read regions")
 def regions_of(mod: tvm.IRModule, ctx: Context) -> RegionGraph:
-    """Return the graph of `mod` that libraries are given regions of."""
+    """Return the graph of `mod` whose regions are offered to libraries."""
     with ctx.target:
         found = read_regions(_Apply(PipelineMode.WHOLE)(passes_before_regions(ctx), mod).mod)
     bindings = Bindings.of(mod["main"])
@@ -311,7 +311,7 @@ def regions_of(mod: tvm.IRModule, ctx: Context) -> RegionGraph:
 
 @stage("passes")
 def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
-    """Return `mod` and the branches in it before their operators become TensorIR."""
+    """Return `mod`, with the branches in it, after `preparing_passes`: before operators become TensorIR."""
     main, branches = split_branches(mod)
     with ctx.target:
         made = {
@@ -330,9 +330,13 @@ def lower_graph(
     joins_apart: bool = False,
     why_not_fused: Profitability | None = None,
 ) -> LoweredGraphs:
-    """Return `mod` and the branches in it as PrimFuncs and the calls between them; with groups `like` those of the same
-    graphs at other sizes, where they are given, with concatenations that no other kernel writes, if these join apart,
-    and without the chains of products that `why_not_fused` refuses, in the place of the cost tables."""
+    """Lower `mod`, with the branches in it, to PrimFuncs and the calls between them, not scheduled yet.
+
+    Args:
+        like: By graph, the groups to form: those of the same graph at other sizes. The best ones where none are given.
+        joins_apart: Whether concatenations stay kernels of their own.
+        why_not_fused: Says why a kernel with several anchors is slower than its parts; by default the cost tables do.
+    """
     main, branches = split_branches(mod)
     with ctx.target:
         ungrouped = {
@@ -351,7 +355,7 @@ def group_graphs(
     joins_apart: bool = False,
     why_not_fused: Profitability | None = None,
 ) -> LoweredGraphs:
-    """Return graphs of a PrimFunc for each operator as `lower_graph` does."""
+    """Group the operators of graphs, and join these: the second half of `lower_graph`, with the same arguments."""
     refuse = why_not_fused or ctx.compiler.why_not_fused
     apply = _Apply(PipelineMode.WHOLE)
     with ctx.target:
@@ -367,7 +371,7 @@ def group_graphs(
 @stage("passes")
 @stage("schedule_kernels")
 def begin_kernel(name: str, func: tirx.PrimFunc, ctx: Context) -> Kernel:
-    """Return a kernel with symbols with its loops; its code is begun."""
+    """Schedule a kernel with symbolic sizes, and begin to compile it in the background."""
     checkpoint()()
     with ctx.target:
         return _schedule_open(ctx).kernel(name, func)
@@ -379,7 +383,8 @@ def _schedule_open(ctx: Context, known: Mapping[str, Kernel] = _NO_KERNELS) -> S
 
 
 def needs_sizes(made: Scheduled, static: Sequence[tirx.PrimFunc], ctx: Context) -> bool:
-    """Return whether a kernel with symbols has plain loops, while some of its `static` forms have better ones."""
+    """Return whether a kernel with symbolic sizes got plain loops although one of its `static` forms gets better
+    ones."""
     return made.is_last_resort and not all(ctx.compiler.schedule(func).is_last_resort for func in static)
 
 
@@ -394,19 +399,18 @@ def lower_open(
     work: OpenWork,
     known: Mapping[str, Kernel] = _NO_KERNELS,
 ) -> Lowered:
-    """Return a module that `lower_graph` made, with symbols in place of sizes, with the loops of its kernels.
+    """Schedule the kernels of a module with symbolic sizes.
 
     Args:
-        mod: The module.
-        ctx: How.
+        mod: A module of `lower_graph`, with symbols in place of sizes.
         imported: The model at typical sizes before any pass, which reports show.
-        seen: What `lower_graph` made of that, and told.
-        other: What it made at other sizes.
-        work: What kernels do at any sizes.
-        known: By name, kernels of it that have their loops already.
+        seen: What `lower_graph` returned for that.
+        other: Its module at other sizes.
+        work: The operations and memory traffic of kernels, as functions of the sizes.
+        known: Kernels that are scheduled already, by name.
 
     Raises:
-        NeedsSizes: Kernels get slower loops than where sizes are known.
+        NeedsSizes: Kernels would get slower loops than with static sizes.
     """
     with ctx.target:
         scheduled = _Apply(PipelineMode.WHOLE)([_schedule_open(ctx, known)], mod)
@@ -432,11 +436,11 @@ def lower_open(
 
 @dataclass(frozen=True)
 class OpenWork:
-    """What kernels do whose shapes have symbols.
+    """The work of kernels with symbolic sizes.
 
     Attributes:
-        by_kernel: At any sizes, of those of which that is known.
-        typical_sizes: Those that reports show.
+        by_kernel: By name, operations and memory traffic as functions of the sizes, where they are known.
+        typical_sizes: The sizes that reports show.
     """
 
     by_kernel: Mapping[str, SizedWork] = field(default_factory=dict)
@@ -445,7 +449,8 @@ class OpenWork:
 
 @dataclass(frozen=True)
 class _Report:
-    """What `explain()` says of each kernel, and of the model before and after; where that fails, why in `failures`."""
+    """What `explain()` says of each kernel, and of the graph before and after; `failures` says what could not be
+    reported."""
 
     kernels: Mapping[str, KernelInfo]
     graph: ModelGraph
@@ -454,14 +459,14 @@ class _Report:
 
 @dataclass(frozen=True)
 class _Made:
-    """All that passes made of a model, and told of it.
+    """What the passes made of a model and reported, from which the report is written.
 
     Attributes:
-        graphs: Of each graph alone.
-        mod: All joined.
-        weights: Of its parameters behind the inputs.
+        graphs: The result for each graph by itself.
+        mod: All of them joined, without weights.
+        weights: The values of its parameters after the inputs.
         kernels: Its kernels.
-        work: Of those with symbols, which `mod` has at typical sizes.
+        work: The work of kernels with symbolic sizes, for which `mod` has typical ones.
     """
 
     imported: ImportedModel
@@ -472,7 +477,7 @@ class _Made:
     work: OpenWork = OpenWork()
 
     def report(self, compiler: KernelCompiler) -> _Report:
-        """Return what `explain()` says of each kernel, and of the model before and after."""
+        """Return what `explain()` says of each kernel, and of the graph before and after."""
         infos = {
             name: kernel_info(name, kernel, self.work.by_kernel.get(name), self.work.typical_sizes)
             for name, kernel in self.kernels.by_name.items()
@@ -484,21 +489,21 @@ class _Made:
             return _Report(infos, graph, (*failures, report("kernels have no estimates, as that failed", error)))
 
     def graph(self) -> tuple[ModelGraph, tuple[str, ...]]:
-        """Return the model before and after; where that fails, an empty one and why."""
+        """Return the graph before and after; if that fails, an empty one and the reason."""
         loops = {name: loop_lines(kernel.made.func) for name, kernel in self.kernels.by_name.items()}
         try:
             return record_graph(self.imported, self.graphs, self.mod, loops), ()
-        except Exception as error:  # a report may have any defect; the program has none for it
+        except Exception as error:  # a defect of the report is none of the program
             return ModelGraph(), (report("the report of the graph failed, and there is none", error),)
 
     def notes(self) -> list[str]:
-        """Return what passes did and declined to do, one sentence each."""
+        """Return what passes did and declined to do, a sentence each."""
         imported = {**self.imported.branches, MAIN: self.imported.mod}
         told = [note for name, graph in self.graphs.items() for note in notes_of(graph.fact, imported[name])]
         return [*told, *self.kernels.notes()]
 
     def subgraphs(self) -> dict[str, bytes]:
-        """Return what libraries took, by key."""
+        """Return the subgraphs that libraries run, serialised, by key."""
         kinds: tuple[type[Taken | PlacedRegions], ...] = (Taken, PlacedRegions)
         taken = (graph.fact.get(kind) for graph in self.graphs.values() for kind in kinds)
         return {key: data for each in taken for key, data in each.subgraphs.items()}
@@ -506,19 +511,19 @@ class _Made:
 
 @dataclass(frozen=True)
 class _Apply:
-    """Applies passes, one after the other.
+    """Applies passes in order.
 
     Attributes:
-        mode: Whether one that raises is left out.
-        prefix: Of the names of dumps.
+        mode: Decides whether a pass that raises is skipped.
+        prefix: The prefix of the names of dumps.
     """
 
     mode: PipelineMode
     prefix: str = ""
 
     def __call__(self, passes: list[Pass], mod: tvm.IRModule) -> PassResult[Facts]:
-        """Return what `passes` make of `mod`, what all of them tell, and what failed; each state of it is dumped, if
-        somebody asked for that, by its pass's name with `prefix`."""
+        """Return `mod` after `passes`, what they reported, and which were skipped. The module after each pass is dumped
+        under the name of the pass, if dumps were asked for."""
         check, facts, failures = checkpoint(), Facts(), list[str]()
         for apply in passes:
             check()
@@ -531,7 +536,7 @@ class _Apply:
                 failures += result.failures
             except MemoryError:
                 raise
-            except Exception as error:  # ours may have any defect, and TVM's passes raise whatever their checks raise
+            except Exception as error:  # a pass may have any defect, and TVM raises many types
                 if self.mode is PipelineMode.WHOLE or name in _NEEDED:
                     raise
                 failures.append(report(f"the pass {name} failed and is left out", error))
@@ -539,11 +544,11 @@ class _Apply:
         return PassResult(mod, facts, tuple(failures))
 
     def behind(self, made: PassResult[Facts], passes: list[Pass]) -> PassResult[Facts]:
-        """Return what `passes` make of what others have `made`, and what all of them told."""
+        """Apply `passes` to what others have `made`; the result has what all of them reported."""
         more = self(passes, made.mod)
         return PassResult(more.mod, Facts((*made.fact.told, *more.fact.told)), (*made.failures, *more.failures))
 
 
 def name_of(apply: Pass) -> str:
-    """Return what a pass is called in timings, dumps and notes."""
+    """Return the name of a pass in timings, dumps and notes."""
     return str(apply.info.name) if isinstance(apply, tvm.transform.Pass) else str(getattr(apply, "name", apply))
