@@ -54,12 +54,12 @@ _ROOM = 64 << 20
 
 @dataclass(frozen=True)
 class Bench:
-    """What measuring needs.
+    """What it takes to measure.
 
     Attributes:
-        toolchain: Builds.
-        session: Runs what was built.
-        folder: For files.
+        toolchain: Compiles candidates.
+        session: Runs them, in a process of its own.
+        folder: A folder for temporary files.
     """
 
     toolchain: KernelLibrary
@@ -69,11 +69,13 @@ class Bench:
 
 @dataclass(frozen=True)
 class Measuring:
-    """What measures chains and kernels; without a bench nothing does, and without knowledge nothing is looked for.
+    """Measures chains and kernels during a compilation.
 
     Attributes:
-        knowledge: What was measured before.
-        refusal: Why there is no bench though the effort asks for one.
+        knowledge: What was measured before; None if the database is not to be read.
+        bench: None if nothing is to be measured.
+        chains: Decides by measurement whether a chain of anchors becomes one kernel; None without a bench.
+        refusal: Why there is no bench although the effort asks for one.
     """
 
     ctx: Context
@@ -83,7 +85,8 @@ class Measuring:
     refusal: str = ""
 
     def profitability(self) -> Profitability:
-        """Return what says which chains are left in parts: it measures where the estimate is a near thing."""
+        """Return the function that decides which chains stay in parts. With a bench it measures those whose estimates
+        are close."""
         by_estimate = self.ctx.compiler.why_not_fused
         if self.knowledge is None or self.chains is not None:
             return self.chains or by_estimate
@@ -93,7 +96,7 @@ class Measuring:
         return RecallChains(self.knowledge, by_estimate)
 
     def passes(self, inputs: tuple[TensorSpec, ...]) -> list[TellingPass[Chosen]]:
-        """Return what tells faster points of the kernels when it gets the module in which they are to get loops."""
+        """Return the passes that choose points for the kernels, to be run just before these are scheduled."""
         if self.knowledge is not None and self.bench is not None:
             return [MeasureKernels(self.ctx, self.knowledge, self.bench, inputs)]
         if self.knowledge is None and self.ctx.model is None:
@@ -101,7 +104,7 @@ class Measuring:
         return [RecallKernels(self.ctx.compiler, self.knowledge, self.ctx.model)]
 
     def notes(self) -> list[str]:
-        """Return what was measured of chains, one sentence each, or why nothing was."""
+        """Return what was measured of chains, a sentence each, or why nothing was."""
         if self.refusal:
             return [f"nothing was measured: {self.refusal}"]
         return [] if self.chains is None else self.chains.notes
@@ -109,7 +112,8 @@ class Measuring:
 
 @contextmanager
 def measuring(ctx: Context) -> Iterator[Measuring]:
-    """Make a bench where the effort asks for it and this system has what it takes; the notes say where it has not."""
+    """Set up what measures during a compilation, as far as the effort asks for it. If this system cannot measure, the
+    notes say why."""
     if ctx.effort == FAST and ctx.database is None:
         yield Measuring(ctx)
         return
@@ -138,8 +142,8 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
 
 @dataclass(frozen=True)
 class RecallKernels(TellingPass[Chosen]):
-    """Unscheduled PrimFuncs -> the same, and the points of their spaces that were measured to be faster than the
-    default; of kernels that were not measured, those that a model of this machine expects to be."""
+    """Chooses points without measuring: those that were measured to be faster than the default, and for other kernels
+    those that the learned model of this machine expects to be. The module stays as it is."""
 
     compiler: KernelCompiler
     knowledge: Knowledge | None
@@ -147,7 +151,7 @@ class RecallKernels(TellingPass[Chosen]):
     name: str = "recall_kernels"
 
     def run(self, mod: tvm.IRModule) -> PassResult[Chosen]:
-        """Return `mod` itself, and the points."""
+        """Return `mod` and the points."""
         from tuning.points import recall
         from tuning.rank import rank
 
@@ -166,8 +170,7 @@ class RecallKernels(TellingPass[Chosen]):
 
 @dataclass(frozen=True)
 class MeasureKernels(TellingPass[Chosen]):
-    """Unscheduled PrimFuncs -> the same, and the points of their spaces that are faster in the network than the
-    default."""
+    """Chooses points by measuring them within the network. The module stays as it is."""
 
     ctx: Context
     knowledge: Knowledge
@@ -176,7 +179,7 @@ class MeasureKernels(TellingPass[Chosen]):
     name: str = "measure_kernels"
 
     def run(self, mod: tvm.IRModule) -> PassResult[Chosen]:
-        """Return `mod` itself, and the points."""
+        """Return `mod` and the points."""
         try:
             arrays = list(random_inputs(self.inputs).values())
             return PassResult(mod, self._choose(mod, arrays))
@@ -205,12 +208,12 @@ class MeasureKernels(TellingPass[Chosen]):
 
 @dataclass(frozen=True)
 class KernelNetwork:
-    """A model as what a job tunes.
+    """A model as a tuning job sees it.
 
     Attributes:
-        kernels: By name, at their default point.
-        network: What they make up.
-        cycles: Estimates of all calls of each kernel together.
+        kernels: By name, scheduled at their default points.
+        network: The calls that they make up.
+        cycles: By name, the estimated cycles of all calls of the kernel together.
     """
 
     kernels: Mapping[str, Kernel]
@@ -219,7 +222,7 @@ class KernelNetwork:
 
 
 def read_network(mod: tvm.IRModule, arrays: Sequence[np.ndarray], compiler: KernelCompiler) -> KernelNetwork:
-    """Return the kernels of a module before they have loops, to be run on some `arrays`."""
+    """Return the network of an unscheduled module, with the inputs `arrays`."""
     from tuning.network import Network  # here, not above: only what measures needs it
 
     made = ScheduleKernels(compiler.schedule).run(mod)

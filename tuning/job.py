@@ -1,4 +1,5 @@
-"""Tunes networks for as long as there is time and something to gain: their kernels are one set of searches."""
+"""Tunes one or more networks together, for as long as there is time and something to gain. Kernels that they share are
+searched once."""
 
 from __future__ import annotations
 
@@ -24,24 +25,25 @@ from tuning.toolchain import Toolchain
 from tuning.tuned_network import TunedNetwork
 
 _LEAST_SHARE = 0.002
-"""Of a network's estimated time, of kernels that are worth it."""
+"""The share of a network's estimated time above which a kernel is worth tuning."""
 
 
 @dataclass
 class TuningJob:
-    """Networks, and the searches for the kernels that they share or have alone.
+    """Networks, and one search for each of their distinct kernels.
 
     Attributes:
-        knowledge: What was measured before, which is not measured again; what is measured is kept there.
-        toolchain: Builds.
-        session: Measures.
-        folder: For files.
-        limits: Of the searches.
-        machine: What was learned of this machine, if anything.
-        quiet: Waits for others to leave the machine alone; None where nobody does.
-        check: Is called often, and may end the job by raising.
-        on_round: Is called after each round.
+        knowledge: The database: what it has is not measured again, and what is measured is added.
+        toolchain: Compiles candidates.
+        session: Runs them.
+        folder: A folder for temporary files.
+        limits: The limits of the searches.
+        machine: The learned cost model of this machine; None if there is none.
+        quiet: Waits until other processes leave the machine idle; None to measure at once.
+        check: Called often; may end the job by raising.
+        on_round: Called after each round.
         log: What was done.
+        networks: The networks, in the order in which they were added.
     """
 
     knowledge: Knowledge
@@ -66,14 +68,14 @@ class TuningJob:
         *,
         goes_on: bool,
     ) -> dict[str, KnownKernel]:
-        """Add a network; returns what is known of its kernels.
+        """Add a network; return what is known of its kernels.
 
         Args:
-            name: For people.
-            kernels: By name, at their default point.
-            network: What they make up.
-            estimates: Of all calls of each kernel together, in any unit.
-            goes_on: Whether kernels that were measured whole before are measured on.
+            name: Its name in reports.
+            kernels: By name, scheduled at their default points.
+            network: The calls that they make up.
+            estimates: By name, the estimated time of all calls of the kernel together, in any unit.
+            goes_on: Whether to go on with kernels whose search had ended in an earlier job.
         """
         known = self.knowledge.kernels({name: kernel.source for name, kernel in kernels.items()})
         total = sum(estimates.values())
@@ -105,8 +107,8 @@ class TuningJob:
         return known
 
     def run(self, seconds: float) -> None:
-        """Measure until no network is expected to gain, or the time is over; what was measured is kept after each
-        round."""
+        """Measure in rounds, each for the network that is expected to gain most, until none is expected to gain or the
+        time is over. Each round's results are kept at its end."""
         until = Deadline.after(seconds)
         while some := [network for network in self.networks if network.offers()]:
             made, records = max(some, key=TunedNetwork.expected_gain).round(until, self.check, self.quiet)
@@ -117,8 +119,8 @@ class TuningJob:
                 return
 
     def verify(self, network: TunedNetwork, seconds: float) -> NetworkTimes | None:
-        """Return what a network takes at the defaults and with the best points: as it was measured before, or now, if
-        there are `seconds` for it; None where neither is so. What is measured beside others is not kept."""
+        """Return the times of a network at the default points and at the best ones: those of an earlier job, or
+        measured now if there are `seconds` for it; None otherwise. What is measured on a busy machine is not kept."""
         task = network.task(self.knowledge.environment)
         known = () if task is None else self.knowledge.records([task])
         if known:
@@ -130,7 +132,7 @@ class TuningJob:
         return found
 
     def _search(self, known: KnownKernel) -> KernelSearch:
-        """Return the search for a kernel, the one that another network has of the same."""
+        """Return the search for a kernel, which all networks with that kernel share."""
         key = known.task.key
         if key not in self._searches:
             self._searches[key] = KernelSearch.of(known, self.machine)

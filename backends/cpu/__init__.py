@@ -1,1 +1,1 @@
-"""The code generator for CPUs: schedules TensorIR kernels by template."""
+"""The CPU backend: schedules TensorIR kernels by templates, and compiles them through LLVM."""

@@ -1,4 +1,4 @@
-"""What a graph costs: one function counts before and after."""
+"""The cost of a graph. The same function counts it before and after a rewrite."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fusion.rewrites.graph import CONSTANT, Value
 
 
 class GraphCost(NamedTuple):
-    """What has to fall.
+    """The cost that a rewrite has to lower.
 
     Attributes:
-        bytes: What the operators read and write, each for itself, but for constants.
-        flops: Operations, those that take several instructions counted as `Operator.flops` says.
-        operators: How many there are; each takes time to compile.
+        bytes: Bytes that the operators read and write, each as a kernel of its own; constants do not count.
+        flops: Arithmetic operations, weighted by `Operator.flops` where they take several instructions.
+        operators: The number of operators, each of which takes time to compile.
     """
 
     bytes: int
@@ -26,7 +26,7 @@ class GraphCost(NamedTuple):
     operators: int
 
     def pays_against(self, before: GraphCost) -> bool:
-        """Return whether neither bytes nor operations rise and something falls."""
+        """Return whether bytes and flops do not rise, and the cost falls."""
         return self.bytes <= before.bytes and self.flops <= before.flops and self < before
 
 
@@ -34,7 +34,7 @@ _VIEWS = of_kind(OperatorKind.RESHAPE) | {"get", "tuple", "alias"}
 
 
 def cost(values: Iterable[Value]) -> GraphCost:
-    """Return the sum over `values`."""
+    """Return the cost of `values` together."""
     found = [_of(value) for value in values if value.op]
     return GraphCost(*map(sum, zip(*found, strict=True))) if found else GraphCost(0, 0, 0)
 
@@ -49,7 +49,7 @@ def _of(value: Value) -> GraphCost:
 
 
 def _operands(value: Value) -> Iterator[Value]:
-    """Yield what an operator reads, as a concatenation reads the fields of a tuple."""
+    """Yield the operands of an operator, and for a tuple among them, its fields."""
     for arg in value.args:
         yield from arg.args if arg.op == "tuple" else (arg,)
 
@@ -74,4 +74,4 @@ def _flops(value: Value) -> int:
 
 
 _UNKNOWN = Operator(OperatorKind.CALL)
-"""Fields of tuples, and what a module was given that is no operator of Relax."""
+"""For operators without a row, such as those that a Relax module of a user calls."""

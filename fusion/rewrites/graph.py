@@ -1,6 +1,7 @@
-"""The graph that rules rewrite: what each variable is bound to and who reads it, read from Relax once and written once.
+"""The graph that rules rewrite, with the operands and readers of each value: read from Relax once, and written once.
 
-TVM infers the type of everything a pass binds again (50 us a call); here what no rule touched keeps its binding.
+A Relax pass that rebinds everything pays for type inference (50 us a call); here, what no rule touched keeps its
+binding.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ CONSTANT = "constant"
 
 @dataclass(eq=False)
 class Value:
-    """A tensor, or what else an operator is called with.
+    """A value of the graph: a tensor, or another kind of operand (a tuple, a shape).
 
     Attributes:
-        op: Operator that computes it, without "relax."; CONSTANT; "tuple", "get" (of a tuple), "alias"; "" where
-            rules do not look inside.
+        op: The operator that computes it, without "relax."; CONSTANT; "tuple", "get" (an item of a tuple) or "alias";
+            "" for parameters, and operands that rules do not look into.
         args: Its operands.
-        expr: How it is named as an operand: a variable, a constant, or a shape or the like itself.
-        bound: What the variable is bound to.
-        readers: Who reads it, and how often.
+        expr: The expression by which others refer to it: a variable, a constant, or the operand itself.
+        bound: The expression that the variable is bound to.
+        readers: The values that read it, and how often each does.
+        changed: Whether an operand was replaced, so that its binding has to be written anew.
     """
 
     op: str
@@ -53,7 +55,7 @@ class Value:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is no tensor, or one whose shape is known before the run."""
+        """Whether it is a tensor of static shape, or no tensor."""
         return self._extents is not None
 
     @cached_property
@@ -67,17 +69,17 @@ class Value:
 
     @cached_property
     def array(self) -> Array:
-        """A constant's elements."""
+        """The elements of a constant."""
         return self.expr.value.numpy()  # type: ignore[no-any-return]
 
     @cached_property
     def number(self) -> float | None:
-        """The one element of a floating-point constant of size 1."""
+        """The element of a float32 or float64 constant of size 1; None for anything else."""
         return float(self.array.reshape(())) if self.is_weight and self.array.size == 1 else None
 
     @cached_property
     def is_weight(self) -> bool:
-        """Whether it is a constant in float32 or float64."""
+        """Whether it is a constant of float32 or float64."""
         return self.op == CONSTANT and self.dtype in ("float32", "float64")
 
     @property
@@ -87,7 +89,8 @@ class Value:
 
     @property
     def weight(self) -> Value:
-        """The second operand of a product, a convolution or a normalisation: its weights, where those are constant."""
+        """The second operand of a matmul, a convolution or a normalisation: its weights, whether they are constant or
+        not."""
         return self.args[1]
 
     @property
@@ -102,7 +105,13 @@ class Value:
 
 
 class Proposal(NamedTuple):
-    """What a rule would bind, and the result: a new value, or one of the graph."""
+    """What a rule would do to the graph.
+
+    Attributes:
+        new: The values that it adds.
+        result: The value that takes the place of the root.
+        known: Whether the result is a value that the graph has already.
+    """
 
     new: list[Value]
     result: Value
@@ -110,7 +119,7 @@ class Proposal(NamedTuple):
 
 
 class Emit:
-    """Binds what a rule makes; nothing is part of the graph until the rule is found to pay."""
+    """Records what a rule emits. It becomes part of the graph only if the rewrite is found to pay."""
 
     def __init__(self, graph: RewriteGraph) -> None:
         self._graph = graph
@@ -124,11 +133,15 @@ class Emit:
         return var
 
     def normal(self, expr: relax.Expr) -> relax.Expr:
-        """Return `expr` with its type."""
+        """Return `expr` normalised, with its type inferred."""
         return self._graph.builder.normalize(expr)
 
     def weight(self, weight: Value, factor: Array) -> relax.Expr:
-        """Return a constant times `factor`, one for all layers that share both; raises `Declined`."""
+        """Return a constant times `factor`; layers that share both share the result.
+
+        Raises:
+            Declined: The product overflows.
+        """
         key = (weight.expr, factor.shape, factor.tobytes())
         known = self._graph.weights.get(key)
         if known is None:
@@ -141,7 +154,7 @@ class Emit:
 
 
 class RewriteGraph:
-    """The bindings of `main`, one block of dataflow."""
+    """The bindings of `main`, a single dataflow block."""
 
     def __init__(self, main: relax.Function) -> None:
         self.builder = relax.BlockBuilder()
@@ -165,12 +178,12 @@ class RewriteGraph:
                 self._drop(value, old)
 
     def new_name(self) -> str:
-        """Return a name for a variable that no imported graph has."""
+        """Return a name for a new variable, which no imported graph has."""
         self._names += 1
         return f"rewritten_{self._names}"
 
     def proposed(self, emit: Emit, result: relax.Expr) -> Proposal:
-        """Return what a rule emitted as values that nothing reads yet."""
+        """Return what a rule emitted as values, which nothing reads yet."""
         known = isinstance(result, relax.Var) and result in self._of
         made = [self._read(var, expr) for var, expr in emit.made]
         if not isinstance(result, relax.Var):
@@ -179,12 +192,12 @@ class RewriteGraph:
         return Proposal([each for each in made if each is not value], value, known)
 
     def forget(self, emit: Emit) -> None:
-        """Drop what a rule emitted."""
+        """Discard what a rule emitted."""
         for var, _ in emit.made:
             del self._of[var]
 
     def dying(self, root: Value, kept: set[Value]) -> set[Value]:
-        """Return what nobody needs any more, `root` included, once it is computed otherwise, from `kept`."""
+        """Return the values that become dead, `root` included, when `root` is computed in another way, from `kept`."""
         dead, waiting = {root}, list(root.args)
         while waiting:
             value = waiting.pop()
@@ -194,7 +207,7 @@ class RewriteGraph:
         return dead
 
     def replace(self, root: Value, proposal: Proposal) -> list[Value]:
-        """Compute `root` as proposed; return the values that see another graph now."""
+        """Compute `root` as proposed; return the values whose surroundings changed, on which rules may match anew."""
         for value in proposal.new:
             self._link(value)
         self._before.setdefault(root, []).extend(proposal.new)
@@ -251,7 +264,7 @@ class RewriteGraph:
         return self._bound(value) if value.changed and not isinstance(value.expr, relax.Var) else value.expr
 
     def _forward(self, root: Value, target: Value) -> list[Value]:
-        """Let the readers of `root` read `target`; what `main` returns keeps its variable."""
+        """Make the readers of `root` read `target`; if `main` returns `root`, that becomes an alias."""
         root.op, root.changed = "alias", True
         if not isinstance(root.expr, relax.DataflowVar):
             root.args = (target,)
@@ -277,7 +290,8 @@ class RewriteGraph:
                 self._link(arg)
 
     def _drop(self, value: Value, args: tuple[Value, ...]) -> list[Value]:
-        """Let `value` no longer read `args`; return those that read one of them alone now."""
+        """Remove `value` from the readers of `args`, and what dies with that; return the values that are now the only
+        readers of one of them."""
         alone: list[Value] = []
         dropped = [(value, arg) for arg in args]
         while dropped:

@@ -1,4 +1,4 @@
-"""A rewrite as data: what it replaces by what, when not, where it comes from, and an example that runs as a test."""
+"""A rewrite rule as data: pattern, guard, replacement, source, and examples that run as tests."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ def normal(*shape: int) -> relax.Constant:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rewrite, applied where it pays (`GraphCost.pays_against`).
+    """A rewrite, applied where it pays (`GraphCost.pays_against`).
 
     Attributes:
-        form: What becomes what.
-        source: Where it is from.
-        assumes: What has to hold for the results to agree but for rounding.
-        roots: Operators whose results it replaces.
-        match: Returns what `build` needs to know, or None where the graph looks otherwise.
-        build: Emits the replacement and returns it.
-        example: Where it applies.
-        near_miss: Where it must not.
-        declines: Part of the reason that the near miss is declined for; "" where its pattern does not match or it
-            would not pay.
-        measured: For a rule that is applied although the cost does not fall, the measurement that says why.
+        name: The name in logs and in docs/rewrites.md.
+        form: The rewrite as text: before -> after.
+        source: The paper or compiler that it is from.
+        assumes: What has to hold for the results to agree up to rounding.
+        roots: The operators whose results it replaces.
+        match: Root -> what `build` needs; None if the pattern does not match. Raises `Declined` if a guard fails.
+        build: (emit, root, match) -> the replacement. May raise `Declined` too.
+        example: A graph to which it applies.
+        near_miss: A graph that is almost the same, to which it must not apply.
+        declines: A part of the reason for which the near miss is declined; "" if its pattern does not match, or the
+            rewrite would not pay.
+        measured: For a rule that applies although the cost does not fall: the measurement that justifies it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The families of kernels, in the order in which they are asked: what scheduling, lowering and fusing go through."""
+"""The kernel families in order of priority, in which scheduling, lowering and profitability ask them."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ TEMPLATES: tuple[Template[Any, Any], ...] = (
 
 
 def takers(func: tirx.PrimFunc, marks: Marks) -> Iterator[Template[Any, Any]]:
-    """Yield the template that claims a kernel with `marks`, if one does, and those that take any kernel of their form,
-    in order."""
+    """Yield the template that claims a kernel with `marks`, if one does, and then those that claim none but whose form
+    the kernel has, in order."""
     yield from [template for template in TEMPLATES if template.claims and template.claims(marks)][:1]
     yield from (template for template in TEMPLATES if template.claims is None and _has_form(template, func))
 
 
 def recognise(func: tirx.PrimFunc) -> tuple[Template[Any, Any], Any]:
-    """Return the template that is the first to read `func`, and what it reads of it; the plain loops read nothing.
+    """Return the first template that can read `func`, except plain loops, with what it reads.
 
     Raises:
-        Declined: The one that claims `func` cannot read it, or none of the others can, for these reasons.
+        Declined: The template that claims `func` cannot read it, or no other can; the reason has all of theirs.
     """
     reasons: list[str] = []
     for template in takers(func, Marks.of(func)):
@@ -63,13 +63,14 @@ def recognise(func: tirx.PrimFunc) -> tuple[Template[Any, Any], Any]:
             return template, template.read(func)
         except Declined as reason:
             if template.claims:
-                raise  # those behind would compute its anchors as any other stage: no kernel to aim for
+                raise  # later templates would compute its anchors like any other stage, which is no kernel to aim for
             reasons.append(str(reason))
     raise Declined("; ".join(dict.fromkeys(reasons)) or "it has the form of no family")
 
 
 def is_last_resort(name: str, marks: Marks) -> bool:
-    """Return whether the template of this name is that of plain loops, or computes a kernel's anchors as any stage."""
+    """Return whether the template of this name is the plain loops, or one that computes anchors like any other
+    stage."""
     unclaimed = {template.name for template in TEMPLATES if template.claims is None}
     return name == fallback_loops.TEMPLATE.name or (bool(marks.anchors) and name in unclaimed)
 
@@ -79,5 +80,5 @@ def _has_form(template: Template[Any, Any], func: tirx.PrimFunc) -> bool:
         return template.concerns(func)
     except Declined:
         return False
-    except Exception:  # TVM raises whatever its checks raise: `read` meets it too, where it is noted
+    except Exception:  # TVM raises many types; `read` raises it again, where it is noted
         return True

@@ -1,4 +1,4 @@
-"""What a family of kernels is to the rest of the backend: one object, its `TEMPLATE`."""
+"""What a kernel family provides to the rest of the backend: one object, its `TEMPLATE`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ Write = Callable[[relax.BlockBuilder, relax.Call, int], relax.Expr]
 
 @dataclass(frozen=True)
 class Lower:
-    """How a family takes an operator. Both functions get a builder, the call and the float32 lanes of a vector.
+    """How a family lowers one operator. Both functions get a builder, the call, and the float32 lanes of a vector.
 
-    Attributes:
-        write: Returns the call as TensorIR, weights packed. Raises `Declined` with the reason why it is not one of the
-            family's, which reaches `explain()`.
-        concerns: Whether the call has the form that the family computes; others are those of other families, and
-            nobody asks why this one has not taken them.
+    Attributes: write: Returns the call as `call_tir`, with packed weights. Raises `Declined` with the reason if the
+        family does not support it, which `explain()` shows.
+        concerns: Whether the family is meant for the call at all; if not, it is passed over without a note.
     """
 
     write: Write
@@ -42,11 +40,11 @@ class Lower:
 
 @dataclass(frozen=True)
 class Marks:
-    """What lowerings wrote on a kernel, by which its family is told.
+    """The annotations that lowerings left on a kernel, by which families claim it.
 
     Attributes:
-        blocks: Those of an anchor or of a pool that says what its window is, in order.
-        is_recurrence: Whether all of it is a recurrence.
+        blocks: The blocks marked as anchors or max poolings, in order.
+        is_recurrence: Whether the kernel is a recurrent layer.
     """
 
     blocks: tuple[SBlock, ...]
@@ -60,38 +58,41 @@ class Marks:
 
     @property
     def anchor_blocks(self) -> list[SBlock]:
-        """The block of each anchor."""
+        """The blocks of the anchors."""
         return [block for block in self.blocks if anchor_of(block)]
 
     @property
     def anchors(self) -> list[str]:
-        """The kind of each anchor."""
+        """The kinds of the anchors."""
         return [anchor_of(block) for block in self.anchor_blocks]
 
     def is_one(self, *kinds: str) -> bool:
-        """Return whether there is one anchor, of one of these kinds."""
+        """Return whether there is exactly one anchor, and it is of one of these kinds."""
         return len(self.anchors) == 1 and self.anchors[0] in kinds
 
 
 @dataclass(frozen=True)
 class Template(Generic[R, P]):
-    """A family of kernels. `R` is what it reads of a PrimFunc, `P` a point of its space.
+    """A kernel family. `R` is what it reads from a PrimFunc, `P` a point of its schedule space.
 
     Attributes:
-        name: In reports.
-        read: Returns what the blocks of a kernel are. Raises `Declined` with the reason why it is none of these.
-        space: Returns the ways to cut its loops, all of them right. Raises `Declined` where there is none.
-        emit: Returns the kernel with the loops of a point.
-        claims: Whether kernels with such marks are this family's, and no other's; None for one that takes any kernel
-            that it can read.
-        concerns: For one that claims none: whether a kernel has the form that the family computes. Others are those of
-            other families, and nobody asks why this one has not taken them; nor where it raises `Declined`.
-        lowerings: By operator, what writes it as a call that the family claims.
-        estimate: For a family that computes in one kernel what several can, what both take. Raises `Declined`.
-        why_not_fused: Why several kernels are the better form, where the estimate does not tell all; "" where one is.
-        emit_open: Returns a kernel of which only a call knows some extents (`symbols_of`), with loops that are right at
-            all sizes, 0 and 1 included: (kernel, machine, threads). Raises `Declined`. Where it does, and where it is
-            None, a kernel of any number of images is that of one, for each (`shared/mapped.py`).
+        name: The name in reports.
+        read: PrimFunc -> the roles of its blocks. Raises `Declined` with the reason if the kernel is not of this
+        family.
+        space: (what was read, machine, threads) -> the schedule space, every point of which is correct. Raises
+            `Declined` if there is no point.
+        emit: (PrimFunc, what was read, machine, point) -> the kernel scheduled by that point.
+        claims: Whether kernels with such marks belong to this family only; None for a family that claims none, but
+            tries every kernel.
+        concerns: For a family that claims none: whether it is meant for the kernel at all. If not, or if this raises
+            `Declined`, it is passed over without a note.
+        lowerings: By Relax operator, how to write calls of it as kernels that the family claims.
+        estimate: For a family that fuses several anchors: the estimated times of one kernel and of several. Raises
+            `Declined`.
+        why_not_fused: Why several kernels are better for a reason that the estimate does not have; "" if there is none.
+        emit_open: (PrimFunc, machine, threads) -> a kernel with symbolic extents (`symbols_of`), scheduled so that it
+            is correct at all sizes, 0 and 1 included. If it is None or raises `Declined`, a kernel over any number of
+            images loops over that for one image (`shared/mapped.py`).
     """
 
     name: str
