@@ -156,14 +156,14 @@ def memory_sizes(problem: PlacementProblem) -> str:
     return f"the model keeps {sum(problem.memory) / 1e6:.3f} MB, {room}"
 
 
-def mix_requests(choice: PlanChoice, seconds: float = _MIX_SECONDS) -> PlanChoice:
-    """Return the choice for a stream whose requests may differ in their placements, found in so many seconds; `choice`
+def mix_requests(choice: PlanChoice) -> PlanChoice:
+    """Return the choice for a stream whose requests may differ in their placements, found in a few seconds; `choice`
     where that is no faster, takes no time anyway, or HiGHS is not installed. Its bound is that of all of these."""
     if not has_optional() or not choice.seconds:
         return choice
     bound = area_bound(choice.problem)
     try:
-        mix = find_mix(choice.problem, [plan.placement for plan in choice.others.values()], seconds)
+        mix = find_mix(choice.problem, [plan.placement for plan in choice.others.values()], _MIX_SECONDS)
     except Declined as reason:
         return replace(choice, bound=bound, declined={**choice.declined, _MIX: str(reason)})
     bound = max(bound, mix.bound)

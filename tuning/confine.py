@@ -44,13 +44,13 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def limited_growth(most: int = _GROWTH) -> Iterator[None]:
+def limited_growth() -> Iterator[None]:
     """Refuse memory in the block to whoever asks for much more than the process has, where the system counts that."""
     if resource is None or not _STATUS.exists():
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = _data_bytes() + most
+    wanted = _data_bytes() + _GROWTH
     soft = wanted if before[0] == resource.RLIM_INFINITY else min(wanted, before[0])
     resource.setrlimit(resource.RLIMIT_DATA, (soft, before[1]))
     try:

@@ -54,7 +54,6 @@ class Decision:
         candidate: The candidate to take; 0 is the default.
         seconds: With that candidate.
         default_s: With the default.
-        other_s: With the fastest other candidate; infinite where none was measured.
         measured: How many candidates were measured.
         times: Of all candidates, the default among them; none where time was over before each of them had run.
         uses: Calls of the kernel in a run.
@@ -63,7 +62,6 @@ class Decision:
     candidate: int
     seconds: float
     default_s: float
-    other_s: float
     measured: int
     times: tuple[CandidateTimes, ...] = ()
     uses: int = 1
@@ -79,14 +77,12 @@ def decide(times: Mapping[int, Times], uses: int) -> Decision:
     least = {candidate: min([found.screening, *found.blocks]) for candidate, found in times.items()}
     wins = [candidate for candidate, found in times.items() if candidate and _wins(found, default)]
     best = min(wins, key=lambda candidate: min(times[candidate].blocks), default=0)
-    others = [seconds for candidate, seconds in least.items() if candidate]
     measured = sum(found.screening < float("inf") for found in times.values())
     all_ran = uses > 0 and not any(isinf(found.screening) for found in times.values())
     return Decision(
         candidate=best,
         seconds=least[best],
         default_s=least[0],
-        other_s=min(others, default=float("inf")),
         measured=measured,
         times=tuple(_times_of(candidate, found, default, uses) for candidate, found in times.items() if all_ran),
         uses=uses,

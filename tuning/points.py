@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,13 +68,13 @@ class ChoosePoints:
         return replace(recall(now), notes=(*before.notes, *said))
 
 
-def recall(known: Mapping[str, KnownKernel], notes: Sequence[str] = ()) -> Chosen:
-    """Return what measurements of before say of kernels; `notes` are of what was done beside."""
+def recall(known: Mapping[str, KnownKernel]) -> Chosen:
+    """Return the points that earlier measurements choose for kernels, with their times."""
     points = {name: point for name, kernel in known.items() if (point := kernel.best()) is not None}
     seconds = {name: took for name, kernel in known.items() if (took := kernel.seconds()) is not None}
     many = sum(kernel.is_known for kernel in known.values())
     said = f"{many} kernels are as measured before, {len(points)} of them not at their default"
-    return Chosen(points, seconds, (*([said] if many else []), *notes))
+    return Chosen(points, seconds, (said,) if many else ())
 
 
 def _notes(tuned: TunedNetwork, job: TuningJob, seconds: float) -> Iterator[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Return `rows` below `header`, aligned; the first `left` columns and the last are text, the others numbers."""
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return `rows` below `header`, aligned; the first column and the last are text, the others numbers."""
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    textual = {*range(left), len(header) - 1}
+    textual = {0, len(header) - 1}
     lines = (
         "  ".join(
             cell.ljust(width) if column in textual else cell.rjust(width)

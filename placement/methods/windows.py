@@ -17,7 +17,10 @@ from placement.problem import THROUGHPUT, PlacementProblem
 from placement.simulate import loads, schedule_stream
 
 _MOST_TASKS = 400
-"""Of larger graphs the program itself takes as long to write as to solve."""
+"""For larger graphs, writing the program takes as long as solving it."""
+
+_SIZE = 24
+"""The number of tasks that are placed anew at a time."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,10 @@ class WindowSearch:
     Attributes:
         known: The plan that it begins with.
         seconds: For all programs.
-        size: Tasks that are placed anew at a time.
-        seed: Of what is drawn.
     """
 
     known: DevicePlan
     seconds: float = 2.0
-    size: int = 24
-    seed: int = 0
     name: str = "windows"
 
     def find(self, problem: PlacementProblem, objective: str) -> FoundPlan:
@@ -48,7 +47,7 @@ class WindowSearch:
         if objective != THROUGHPUT or len(problem.tasks) > _MOST_TASKS or not unit:
             raise Declined(f"windows are for streams of requests, and for graphs of up to {_MOST_TASKS} tasks")
         scaled = problem.in_units(unit)
-        least, draw = lower_bound(scaled, THROUGHPUT), random.Random(self.seed)
+        least, draw = lower_bound(scaled, THROUGHPUT), random.Random(0)
         placement, period = list(self.known.placement), self.known.period
         ends = time.monotonic() + self.seconds
         while period / unit > least * (1 + 1e-4) and (left := ends - time.monotonic()) > 0:
@@ -64,16 +63,16 @@ class WindowSearch:
         return FoundPlan(min(self.known, schedule_stream(problem, placement), key=lambda plan: plan.period))
 
     def _window(self, problem: PlacementProblem, placement: Sequence[int], draw: random.Random) -> set[int]:
-        if len(placement) <= self.size:
+        if len(placement) <= _SIZE:
             return set(problem.tasks)
         busy = loads(problem, placement)
         busiest = max(busy, key=lambda resource: busy[resource])
         likely = [task for task in problem.tasks if placement[task] in busiest]
-        found = [draw.choice(likely), *draw.sample(problem.tasks, self.size // 4)]
+        found = [draw.choice(likely), *draw.sample(problem.tasks, _SIZE // 4)]
         seen = set(found)
         for task in found:
             for other, _ in (*problem.producers[task], *problem.consumers[task]):
-                if len(found) < self.size and other not in seen:
+                if len(found) < _SIZE and other not in seen:
                     seen.add(other)
                     found.append(other)
         return seen

@@ -31,7 +31,7 @@ import os, sys, time
 from tuning.messages import Decision, Lost, MeasuredNetwork, Trial, Trying, write_answer
 for line in sys.stdin:
     DOES
-    print(write_answer(MeasuredNetwork((Decision(0, 1.0, 1.0, 2.0, 2),), 2.0, 1.0)), flush=True)
+    print(write_answer(MeasuredNetwork((Decision(0, 1.0, 1.0, 2),), 2.0, 1.0)), flush=True)
 """
 CRASHES = "print(write_answer(Trying(Trial(0, 0))), flush=True); os._exit(1)"
 LACKS_MEMORY = "print(write_answer(Lost('MemoryError: ')), flush=True); continue"

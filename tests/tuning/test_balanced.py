@@ -63,7 +63,7 @@ class LastWins(MeasuringSession):
         decisions = []
         for kernel, count in enumerate(experiment.candidate_counts()):
             times = tuple(each for each in times_of(count) if Trial(kernel, each.candidate) not in crashed)
-            decisions.append(Decision(count - 1, 1e-6, 2e-6, 1e-6, len(times), times))
+            decisions.append(Decision(count - 1, 1e-6, 2e-6, len(times), times))
         return Results(decisions, 2e-3, 1e-3, crashed)
 
 

@@ -42,7 +42,7 @@ class Pretends(MeasuringSession):
         counts = experiment.candidate_counts()
         self.asked.append(sum(counts) - len(counts))
         self.left.append(experiment.seconds)
-        decisions = [Decision(count - 1, 1e-6, 2e-6, 1e-6, count, times_of(count)) for count in counts]
+        decisions = [Decision(count - 1, 1e-6, 2e-6, count, times_of(count)) for count in counts]
         return Results(decisions, 2e-3, 1e-3)
 
 

@@ -85,7 +85,7 @@ class Answers:
     def run(self, experiment: Experiment) -> Results:
         self.asked.append(experiment)
         times = tuple(CandidateTimes(index, 1e-6 * (2 - index), 0.0, 20, 2e-6) for index in range(2))
-        return Results([Decision(self.candidate, 1e-6, 2e-6, 1e-6, 2, times)], 2.0, 1.0)
+        return Results([Decision(self.candidate, 1e-6, 2e-6, 2, times)], 2.0, 1.0)
 
 
 def judge_of(compiler: KernelCompiler, session: Any, folder: Path, estimate: str = "") -> MeasureChains:

@@ -50,7 +50,7 @@ class Pretending(MeasuringSession):
     def run(self, experiment: Experiment) -> Results:
         self.experiments.append(experiment)
         counts = experiment.candidate_counts()
-        decisions = [Decision(count - 1, 1e-6, 2e-6, 1e-6, count, times_of(count)) for count in counts]
+        decisions = [Decision(count - 1, 1e-6, 2e-6, count, times_of(count)) for count in counts]
         return Results(decisions, 2e-3, 1e-3)
 
 
@@ -249,7 +249,7 @@ def test_what_is_within_the_noise_is_no_gain() -> None:
     def times(spread: float, seconds: float, candidate: int = 0) -> NetworkTimes:
         default = CandidateTimes(0, 1.0, spread, 20, 1.0)
         found = NetworkTimes.of_decision(
-            Decision(candidate, 1.0, 1.0, 1.0, 2, (default, CandidateTimes(1, seconds, spread, 20, 1.0)), uses=3)
+            Decision(candidate, 1.0, 1.0, 2, (default, CandidateTimes(1, seconds, spread, 20, 1.0)), uses=3)
         )
         assert found is not None
         return found
@@ -258,7 +258,7 @@ def test_what_is_within_the_noise_is_no_gain() -> None:
     assert times(0.1, 0.95, candidate=1).is_clear, "faster in every block, while the machine's speed drifts"
     assert not times(0.1, 0.95).is_clear
     assert not times(0.0, 0.5).is_clear, "of one block nobody knows the noise"
-    assert NetworkTimes.of_decision(Decision(0, 1.0, 1.0, 1.0, 2)) is None
+    assert NetworkTimes.of_decision(Decision(0, 1.0, 1.0, 2)) is None
 
 
 def test_what_cannot_be_tuned_is_an_error(tmp_path: Path) -> None:

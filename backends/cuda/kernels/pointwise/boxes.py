@@ -73,18 +73,18 @@ class Box:
         fixed = self.start + sum(step * at for step, at in zip(self.steps, self.begin, strict=True))
         return all(each % many == 0 for each in (*held, *ends, fixed))
 
-    def first_from(self, indices: Sequence[Expr], axis: int = 0) -> Expr:
-        """Return where the first element lies that is read at these indices of the axes from `axis` on, or later: not
-        behind it, and there where the box is a run of memory."""
-        return self._clamped(indices, axis, before=0, later=self.begin)
+    def first_from(self, indices: Sequence[Expr]) -> Expr:
+        """Return where the first element lies that is read at these indices of the axes, or later ones: not behind it,
+        and exactly there if the box is a run of memory."""
+        return self._clamped(indices, before=0, later=self.begin)
 
-    def last_to(self, indices: Sequence[Expr], axis: int = 0) -> Expr:
+    def last_to(self, indices: Sequence[Expr]) -> Expr:
         """Return where the last element lies that is read at these indices or earlier ones, as `first_from` does."""
-        return self._clamped(indices, axis, before=1, later=tuple(end - 1 for end in self.end))
+        return self._clamped(indices, before=1, later=tuple(end - 1 for end in self.end))
 
-    def _clamped(self, indices: Sequence[Expr], axis: int, *, before: int, later: Sequence[int]) -> Expr:
+    def _clamped(self, indices: Sequence[Expr], *, before: int, later: Sequence[int]) -> Expr:
         at, is_inside = int64(self.start), None
-        for place, index in enumerate(indices, axis):
+        for place, index in enumerate(indices):
             begin, end, extent = self.begin[place], self.end[place], self.extents[place]
             taken = tirx.max(index, int64(begin - before)) if begin else index
             taken = tirx.min(taken, int64(end - before)) if end < extent else taken
