@@ -1,6 +1,6 @@
-"""The resolved settings of one compilation, made once in `compile` and passed down unchanged.
+"""The resolved settings of one compilation: made once, in `compile`, and passed down unchanged.
 
-A later stage never asks the machine or the environment again (design D10).
+No later stage asks the machine or the environment again.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from tuning.model_store import find_model
 
 @dataclass(frozen=True)
 class Context:
-    """One compilation: where the code runs and what is allowed.
+    """The settings of one compilation.
 
     Attributes:
-        compiler: Writes the kernels, for one target and number of threads.
-        strict: Whether an operator that needs the fallback backend is an error.
-        precision: "bf16" where matmuls and convolutions may round their operands to bfloat16, "tf32" where those of
-            float32 may to tfloat32 (10 bits behind the point), otherwise "fp32".
-        effort: "balanced" or "max" where kernels are chosen by measuring them on this machine, otherwise "fast".
-        cache: Where compiled forms are kept; None where they are not, as with a `Library`, whose version nobody knows.
-        libraries: What parts of the graph are offered to first, by name, in this order: those of no known version.
-        graph_libraries: What may run regions of the graph, by name, in this order: all others.
-        places: Says which of them runs what, by their positions from 1 on.
-        skipped: Backends that were asked for and are not there, a sentence each.
-        database: What was measured before; None where nothing of it is looked for.
-        measured: What tells the contents of a database that was named from others.
-        model: What was learned of this machine; None where nothing was.
-        writer: Begins the code of each kernel once that has its loops; None where none is before all have theirs.
-        deadline: When all that is measured is to end.
-        libraries_only: Whether libraries are to run all operators, as no kernels of ours were named.
-        opens_sizes: Whether this is one of several sizes, of whose forms that for all sizes is made: what follows from
-            sizes alone is a formula then, and would be a table of each.
+        compiler: The compiler of kernels, bound to the target and the number of threads.
+        strict: Whether an operator that needs ONNX Runtime is an error.
+        precision: "bf16" if matmuls and convolutions may round their operands to bfloat16, "tf32" if they may round
+            float32 operands to tfloat32 (10 bits behind the point), "fp32" otherwise.
+        effort: "fast", "balanced" or "max"; the last two measure kernels on this machine.
+        cache: The cache of compiled forms; None if they are not cached, as with a `Library` without a version.
+        libraries: Libraries without a version, by name, which are offered the graph first, in this order.
+        graph_libraries: All other libraries, by name, in this order; they may run regions of the graph.
+        places: The placement: which of `graph_libraries`, numbered from 1, runs what.
+        skipped: Backends that were asked for but cannot be used, a sentence each.
+        database: The measurements of earlier compilations; None if they are not to be read.
+        measured: A digest of the database, if one was named.
+        model: The learned cost model of this machine; None if there is none.
+        writer: Begins to compile each kernel once it is scheduled; None if none is compiled before all are scheduled.
+        deadline: The end of all measuring.
+        libraries_only: Whether libraries have to run all operators, as "cpu" was not named.
+        opens_sizes: Whether this form is one of several from which that for all sizes is derived. Values that follow
+            from sizes then stay formulas; as constants they would become tables.
     """
 
     compiler: KernelCompiler
@@ -98,12 +98,12 @@ class Context:
         return self.compiler.threads
 
     def without_graph_libraries(self, why: str) -> Context:
-        """Return what compiles without libraries of regions, and says why."""
+        """Return the context without libraries of regions; `explain()` says why."""
         skipped = (f"{name} runs no region: {why}" for name in self.graph_libraries)
         return replace(self, graph_libraries={}, skipped=(*self.skipped, *skipped))
 
     def without_libraries(self, why: str) -> Context:
-        """Return what compiles without any library, and says why."""
+        """Return the context without any library; `explain()` says why."""
         ours = self.without_graph_libraries(why)
         skipped = (f"{name} runs nothing: {why}" for name in self.libraries)
         return replace(ours, libraries={}, skipped=(*ours.skipped, *skipped))
@@ -120,7 +120,7 @@ def resolve(
     cache: bool = False,
     database: Any = None,
 ) -> Context:
-    """Return the frozen context for a compilation.
+    """Return the context of a compilation. The arguments are those of `fusion.compile`.
 
     Raises:
         TargetError: The target is unknown, there is no such machine, or it lacks the instructions of
@@ -151,7 +151,7 @@ def resolve(
         )
     asked = _find_libraries(backends or (), compiler)
     given = named_database(database)
-    named = None if foreign else given  # of another machine nothing was measured here
+    named = None if foreign else given  # no measurements of another machine are made here
     by_default = database is None and effort != FAST
     learns = not foreign and database is not False
     resolved = _resolve_precision(precision, compiler)
@@ -160,7 +160,7 @@ def resolve(
     cached = cache and not asked.matching and not asked.of_device and measured is not None
     return Context(
         compiler,
-        # Beside a device nothing runs what it has no kernels for.
+        # On a device, nothing runs operators without kernels.
         strict=bool(strict) or bool(compiler.device) or (backends is not None and FALLBACK not in backends),
         precision=resolved,
         effort=effort,
@@ -177,8 +177,7 @@ def resolve(
 
 
 def _backend_for(kind: str) -> Backend:
-    """Return the backend that writes kernels for targets of `kind`; one of another package is imported by another
-    process first.
+    """Return the backend for targets of `kind`. One of another package is first imported in another process.
 
     Raises:
         TargetError: There is none.
@@ -199,14 +198,14 @@ def _backend_for(kind: str) -> Backend:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The libraries that a compilation is to use.
+    """The libraries that a compilation uses.
 
     Attributes:
-        matching: Those with patterns and without a version that are named before the generator of kernels.
-        graphs: Those that run regions, or parts of known versions.
-        preferred: Positions of those of them, from 1 on, that are named before the generator of kernels.
-        of_device: Names of those that run kernels of the target, named before the generator.
-        skipped: Which are not there, a sentence each.
+        matching: Those with patterns and without a version that are named before "cpu".
+        graphs: Those that run regions, and those with patterns and a version.
+        preferred: The numbers, from 1, of those in `graphs` that are named before "cpu".
+        of_device: The names of those that run single kernels on the target's device and are named before "cpu".
+        skipped: Those that cannot be used, a sentence each.
     """
 
     matching: Mapping[str, Library]
@@ -217,7 +216,7 @@ class _Asked:
 
 
 def _find_libraries(names: Sequence[str], compiler: KernelCompiler) -> _Asked:
-    """Return the libraries of these names. ONNX Runtime behind the generator is the fallback only."""
+    """Return the libraries of these names. ONNX Runtime after "cpu" is only the fallback, and not among them."""
     names = list(names)
     matching: dict[str, Library] = {}
     graphs: dict[str, RegionLibrary] = {}
@@ -248,7 +247,7 @@ def _find_libraries(names: Sequence[str], compiler: KernelCompiler) -> _Asked:
 
 
 def _why_not_there(found: Library | GraphLibrary | DeviceLibrary, compiler: KernelCompiler) -> str:
-    """Return why a library runs nothing of models for the target; "" where it may."""
+    """Return why a library cannot be used for the target; "" if it can."""
     if isinstance(found, DeviceLibrary):
         kinds = " and ".join(found.kinds)
         return "" if compiler.target.kind.name in found.kinds else f"it is for targets of the kind {kinds}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backends.device_run import DeviceFigures
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
-"""Versions known to work together; newer ffi releases crash in `tvm.ir.save_json` (design D2)."""
+"""Versions known to work together; newer ffi releases crash in `tvm.ir.save_json`."""
 _PEERS = ("onnxruntime", "openvino", "torch")
 
 

@@ -1,4 +1,4 @@
-"""What runs: arrays in, arrays out. One kind of program runs kernels, another hands the whole model to a fallback."""
+"""Programs: arrays in, arrays out. `KernelProgram` runs compiled kernels."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from fusion.threads import on_live_pool
 _CPU = 1
 """DLPack's number of the CPU."""
 _POOLED_ALLOCATOR = 2
-"""TVM's number of the allocator that keeps the memory of outputs for outputs of the same size."""
+"""TVM's number of the pooled allocator, which reuses the memory of outputs for later ones of the same size."""
 
 
 class Program(Protocol):
     """A model that is ready to run."""
 
     def run(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """Return the outputs for `arrays`, one for each input, in order; threads may run at a time.
+        """Return the outputs for `arrays`, one for each input, in order. Several threads may call it at a time.
 
         Raises:
             InputError: An array does not fit its input.
@@ -44,10 +44,10 @@ class Program(Protocol):
 
 
 class RunMemory(Protocol):
-    """What a call has to itself while it runs."""
+    """The memory that one call has to itself while it runs."""
 
     def at(self, arrays: Sequence[np.ndarray]) -> Arena:
-        """Return what a run with these inputs writes to.
+        """Return the arena for a run with these inputs.
 
         Raises:
             InputError: There is none for their shapes.
@@ -57,12 +57,12 @@ class RunMemory(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Arena:
-    """What a run writes to.
+    """The memory of one run.
 
     Attributes:
-        slots: One for each input.
+        slots: A slot for each input, to which its array is bound.
         buffers: The activations of the plan.
-        constants: What a run passes after the inputs: weights, then buffers.
+        constants: The arguments of `main` after the inputs: weights, then buffers.
     """
 
     slots: tuple[InputSlot, ...]
@@ -88,7 +88,8 @@ class KernelProgram:
         threads: int,
         subgraphs: tuple[object, ...] = (),
     ) -> None:
-        """`subgraphs` are those of `register_fallbacks` that compiled code calls by their keys."""
+        """`subgraphs` are the registered subgraphs that compiled code calls by key; they live as long as the
+        program."""
         self.library = library
         self.plan = plan
         self.weights = weights
@@ -96,7 +97,7 @@ class KernelProgram:
         self.arenas = Arenas(self._make_memory)
         self.threads = threads
         self.subgraphs = subgraphs
-        # What tvm.runtime.vm.VirtualMachine does, without the rest of tvm.
+        # As tvm.runtime.vm.VirtualMachine does, without importing the rest of TVM.
         self._machine = library.functions["vm_load_executable"]()
         self._machine["vm_initialization"](_CPU, 0, self.allocator)
         self._main: Callable[..., Any] = self._machine["main"]
@@ -107,12 +108,12 @@ class KernelProgram:
         return self._run(arrays) if self.library.pooled else on_live_pool(self._run, arrays)
 
     def _run(self, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        # Before there is an arena: what a value is asked for may call this module.
+        # Before an arena is taken: converting a value of the user's may call this module.
         arrays = list(map(to_array, values, self.inputs))
         arena = self.arenas.take()
         try:
             share = share_cpus.enter()
-            # TVM's pools are made anew for another number.
+            # TVM creates its pools anew for another number of threads.
             alone = not share or not self.library.pooled
             self.library.use_threads(self.threads if alone else min(share, self.threads))
             return self.run_in(arena, arrays)
@@ -121,9 +122,9 @@ class KernelProgram:
             self.arenas.give(arena)
 
     def run_in(self, memory: RunMemory, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Return the outputs of a run in `memory`, which the caller has taken."""
+        """Run in `memory`, which the caller has taken, and return the outputs."""
         arena = memory.at(arrays)
-        # A zip that is strict takes 0.5 us, as long as the shortest kernels; `CompiledModule` has counted the arrays.
+        # A strict zip takes 0.5 us, as long as the shortest kernels; `CompiledModule` has checked the number of arrays.
         tensors = list(map(InputSlot.bind, arena.slots, arrays))
         try:
             result = self._main(*tensors, *arena.constants)
@@ -146,7 +147,7 @@ class KernelProgram:
 
 
 def _as_raised(error: Exception) -> FusionError:
-    """Return the error of a run as what compiled code called has raised it, if that was a FusionError."""
+    """Return the FusionError that a function called by compiled code raised, or an ExecutionError."""
     return take_raised() or ExecutionError(
         "the compiled model failed while it ran",
         why=str(error).strip(),
@@ -155,7 +156,7 @@ def _as_raised(error: Exception) -> FusionError:
 
 
 def _reader(output: OutputPlan) -> Callable[[Tensor], np.ndarray]:
-    """Return what turns an output tensor into an array the caller may keep."""
+    """Return the function that turns an output tensor into an array that the caller may keep."""
     if not output.owned:
         # It may share memory with an input, a weight or another output, and would change under the caller's hands.
         return lambda tensor: as_numpy(tensor).copy()

@@ -1,4 +1,4 @@
-"""The compiled forms of one model by input shapes, made when a shape is first seen (design D11)."""
+"""The compiled forms of one model: that for all sizes, and one for each input shape that needed its own."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from fusion.module.warn_of_forms import warn_of_forms
 from fusion.signature import TensorSpec, beyond, disagreement
 
 MAX_SPECIALIZATIONS = 16
-"""Forms kept; the one unused for longest goes first. Each holds its own activations, and what weights no other has."""
+"""How many forms are kept; the least recently used goes first. Each has activations, and perhaps weights, of its
+own."""
 _MANY = 4
-"""At so many forms the user is warned, once."""
+"""The number of forms at which the user is warned, once."""
 
 T = TypeVar("T")
 Make = Callable[[dict[str, tuple[int, ...]]], Specialization]
 
 
 class Specializations:
-    """Finds, makes and forgets compiled forms. Threads wait only for forms they need."""
+    """Finds, compiles and forgets forms. A thread waits only for a form that it needs."""
 
     def __init__(
         self,
@@ -55,13 +56,14 @@ class Specializations:
     ) -> None:
         """
         Args:
-            equal: Names of dimensions that have one size in each call; what others have, the model itself tells.
-            bounds: The sizes that dimensions of these names may have.
-            opened: The form for all sizes; None where there is none.
-            hot: Says which shapes get a form of their own beside that; none without.
-            make: Compiles for shapes by input name; None where only the forms in `ready` exist (a loaded module).
-            stand_in: Answers while a form is made in the background; None where the model has none.
-            wait: Whether calls that do not say so wait for their form.
+            make: Compiles the model for shapes, by input name; None for a loaded module, which has only `ready`.
+            ready: The forms that there are.
+            opened: The form for all sizes; None if there is none.
+            hot: Decides which shapes get a form of their own beside that; None for no shape.
+            stand_in: Answers calls while a form is compiled in the background; None if nothing can.
+            wait: Whether calls wait for their form by default.
+            equal: Names of dimensions that the user gave; those of one name have the same size in a call.
+            bounds: The sizes that dimensions may have, by name.
         """
         self._inputs = inputs
         self._make = make
@@ -69,7 +71,7 @@ class Specializations:
         self._hot = hot or HotShapes(0)
         self._stand_in = stand_in
         if stand_in is not None:
-            self._opened.when_known = stand_in.close  # no method of this, which would make a cycle
+            self._opened.when_known = stand_in.close  # not a method of self, which would be a reference cycle
         self._wait = wait
         self._equal = equal
         self.bounds = bounds
@@ -81,7 +83,7 @@ class Specializations:
         self._lock = Lock(self._making.clear)  # what other threads of the parent were making
 
     def renewed(self, forms: Sequence[Specialization]) -> Specializations:
-        """Return the same with `forms` in place of those there are."""
+        """Return a copy that has `forms` in place of its own."""
         opened, each = split_forms(forms)
         again = self._opened.renewed(opened)
         return Specializations(
@@ -90,13 +92,13 @@ class Specializations:
         )  # fmt: skip
 
     def all(self) -> tuple[Specialization, ...]:
-        """Return the forms there are, that for all sizes first and the one used last at the end."""
+        """Return the forms that there are: that for all sizes first, the most recently used last."""
         opened = self._opened.form
         with self._lock:
             return (*(() if opened is None else (opened,)), *self._forms.values())
 
     def finish(self) -> None:
-        """Wait for the forms that are being made; what could not be made is told by the next call with its shape."""
+        """Wait for the forms that are being compiled. If that fails, the next call with the shape raises the error."""
         self._opened.finish()
         with self._lock:
             making = dict(self._making)
@@ -109,8 +111,8 @@ class Specializations:
                     self._made(key, self._make)
 
     def under_way(self) -> list[str]:
-        """Return the shapes whose forms are being made, those whose forms could not be made, and those that come often,
-        one line each."""
+        """Return a line for each shape whose form is being compiled, could not be compiled, or was compared with the
+        form for all sizes as it is called often."""
         with self._lock:
             making, failed, compared = list(self._making), list(self._failed.items()), list(self._compared.items())
         outlook = self._opened.outlook
@@ -124,11 +126,11 @@ class Specializations:
 
     @property
     def refused(self) -> bool:
-        """Whether forms could not be made that calls asked for."""
+        """Whether a form that a call needed could not be compiled."""
         return bool(self._failed)
 
     def find(self, values: Sequence[Any]) -> Specialization:
-        """Return the form for the shapes of `values`, compiling it if it is new.
+        """Return the form for just the shapes of `values`; compile it if there is none.
 
         Raises:
             InputError: A value does not fit the model, or the module was loaded without a form for its shape.
@@ -137,7 +139,7 @@ class Specializations:
         return self._known(key) or self._made(key, self._maker(key, values))
 
     def form_of(self, values: Sequence[Any]) -> Specialization:
-        """Return the form that runs `values`: that for their shapes or for all, compiling what is new.
+        """Return the form that runs `values`, for their shapes or for all sizes; compile it if there is none.
 
         Raises:
             InputError: As `find`.
@@ -147,12 +149,12 @@ class Specializations:
         return self._known(key) or self._opened.find(key) or self.find(values)
 
     def program(self, values: Sequence[Any], wait: bool | None = None) -> Program:
-        """Return what runs `values`: the form for their shapes, that for all sizes or, where neither is made yet and it
-        is not to be waited for, what stands in for it.
+        """Return the program that runs `values`: of the form for their shapes, of that for all sizes, or, if neither is
+        compiled yet and the call is not to wait, of the stand-in.
 
         Raises:
             InputError: As `find`.
-            FusionError: The form was made in the background, and that failed.
+            FusionError: Compiling the form in the background failed.
         """
         key = self._key_of(values)
         form = self._known(key)
@@ -164,7 +166,7 @@ class Specializations:
                 self._submit(key, self._make, beside=form)
             return form.program
         make = self._maker(key, values)
-        # Of tensors without elements, ONNX Runtime's LSTM, GRU and Einsum end the process.
+        # ONNX Runtime's LSTM, GRU and Einsum crash on tensors without elements.
         waits = (self._wait if wait is None else wait) or not all(map(_has_elements, values))
         stand_in = None if waits else self._stand_in
         program = self._open_program(key, stand_in)
@@ -173,13 +175,14 @@ class Specializations:
         return program
 
     def _open_program(self, key: Shapes, stand_in: StandIn | None) -> Program | None:
-        """Return what runs `key` of the form for all sizes, or while that is made; None where it is not for `key`."""
+        """Return the program of the form for all sizes, or of the stand-in while that is compiled; None if the form is
+        not for `key`."""
         if self._opened.is_due and stand_in is not None and not stand_in.lacking and self._opened.begin(key):
             program = stand_in.open()
             form = self._opened.find(key)
             if form is None and program is not None and self._opened.is_due:
                 return stand_in.answering(program, lambda values: self.program(values, wait=True))
-            self._close_if_unused(stand_in)  # which the form did before it was opened
+            self._close_if_unused(stand_in)  # as the form did if it was ready before the stand-in was opened
         self._opened.finish(key)
         form = self._opened.find(key)
         return None if form is None else form.program
@@ -197,7 +200,7 @@ class Specializations:
             return form
 
     def _maker(self, key: Shapes, values: Sequence[Any]) -> Make:
-        """Return what makes the form for `key`, the shapes of `values`.
+        """Return the function that compiles the form for `key`, the shapes of `values`, which are checked.
 
         Raises:
             InputError: As `find`.
@@ -215,7 +218,8 @@ class Specializations:
         return self._make
 
     def _meanwhile(self, key: Shapes, make: Make, stand_in: StandIn) -> Program:
-        """Return what runs `key` while its form is made in the background; the form, if it has to be waited for."""
+        """Return the program of the stand-in, while the form for `key` is compiled in the background, or that of the
+        form if there is nothing else."""
         if stand_in.lacking:
             return self._made(key, make).program
         self._warn_of(key)
@@ -233,13 +237,13 @@ class Specializations:
         return (form or self._made(key, make)).program
 
     def _made(self, key: Shapes, make: Make) -> Specialization:
-        """Return the new form for `key`; who asks for many is warned, not who is refused them."""
+        """Compile the form for `key`. Warn of many forms only if that succeeds."""
         form = self._made_by_one(key, make)
         self._warn_of(key)
         return form
 
     def _made_by_one(self, key: Shapes, make: Make) -> Specialization:
-        """Return the new form for `key`, made by the first of the threads that ask for it."""
+        """Compile the form for `key`, in the first of the threads that ask for it."""
         while True:
             making: Future[Specialization] = Future()
             self._run(making, key, make)
@@ -256,14 +260,15 @@ class Specializations:
                     return other.result()
                 if isinstance(error, Exception):
                     raise error
-                # It was abandoned, or somebody interrupted the thread that made it: this one makes it itself.
+                # The other thread was interrupted, or its compilation abandoned: this one compiles it.
 
     def _submit(self, key: Shapes, make: Make, beside: Specialization | None = None) -> bool:
-        """Have the background make the form for `key` unless it is there, being made or known to be slow; False if that
-        takes no jobs.
+        """Have the form for `key` compiled in the background, unless it is there, under way, or known to be slow.
+        Return False if the background accepts no jobs.
 
         Args:
-            beside: The form for all sizes that runs `key`: the thread of low priority makes one that is faster.
+            beside: The form for all sizes, which runs `key` too: the job gets low priority, and its form is only kept
+                if it is faster.
         """
         submit = background.submit if beside is None else background.submit_idle
         with self._lock:
@@ -271,7 +276,7 @@ class Specializations:
             if key in self._forms or key in self._making or (times is not None and times.is_slower):
                 return True
             making: Future[Specialization] = Future()
-            # Noted once it is queued: if an interrupt comes between, nobody waits for what nobody makes.
+            # Noted after it is queued: an interrupt in between must not leave a form that nobody compiles.
             if not submit(functools.partial(_make_if_used, weakref.ref(self), making, key, make, beside)):
                 return False
             self._making[key] = making
@@ -293,8 +298,8 @@ class Specializations:
     def _run(
         self, making: Future[Specialization], key: Shapes, make: Make, beside: Specialization | None = None
     ) -> None:
-        """Make the form for `key` and fulfil `making` with it, unless it is there or is another's to make; it is kept
-        unless it is slower than the one `beside` it."""
+        """Compile the form for `key` and set it as the result of `making`, unless it is there or another thread
+        compiles it. It is kept unless it is slower than the form `beside` it."""
         try:
             if not self._is_to_make(making, key):
                 return
@@ -308,7 +313,7 @@ class Specializations:
                 if key in self._begun and len(self._begun) < _MANY:
                     self._begun.remove(key)
                 if isinstance(error, FusionError) and not isinstance(error, ResourceError):
-                    # A copy has no traceback, which holds all that the frames of the compilation held.
+                    # A copy, without the traceback, which would keep all objects of the compilation alive.
                     _put(self._failed, key, copy.copy(error))
             making.set_exception(error)
         else:
@@ -324,7 +329,7 @@ class Specializations:
             self._close_if_unused(self._stand_in)
 
     def _fitting(self, key: Shapes, make: Make) -> Specialization:
-        """Return the form for `key`; the error of one that the model refuses says so where inputs disagree."""
+        """Return the form for `key`. If the model refuses it, and the inputs disagree, the error says so."""
         try:
             return make({spec.name: shape for spec, shape in zip(self._inputs, key, strict=True) if spec.is_tensor})
         except ShapeError as error:
@@ -351,13 +356,13 @@ class Specializations:
 
 
 def split_forms(forms: Sequence[Specialization]) -> tuple[Specialization | None, tuple[Specialization, ...]]:
-    """Return the form for all sizes, None where there is none, and those for one shape each."""
+    """Return the form for all sizes, None if there is none, and those for one shape each."""
     opened = [form for form in forms if form.opened is not None]
     return (opened[0] if opened else None), tuple(form for form in forms if form.opened is None)
 
 
 def _has_elements(value: Any) -> bool:
-    """Return whether a tensor has elements, or a sequence tensors that all have; an empty optional lacks none."""
+    """Return whether a tensor has elements; of a sequence, whether it has tensors, all with elements."""
     if isinstance(value, list | tuple):
         return bool(value) and all(map(_has_elements, value))
     return 0 not in np.shape(value)
@@ -370,7 +375,7 @@ def _make_if_used(
     make: Make,
     beside: Specialization | None,
 ) -> None:
-    """Make the form unless its module is gone, which then nobody waits for; once more where it gave way to others."""
+    """Compile the form unless its module is gone. If that gave way to other compilations, submit it again."""
     forms = used()
     if forms is not None:
         forms._run(making, key, make, beside)
