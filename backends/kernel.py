@@ -1,4 +1,4 @@
-"""What is known of a kernel without running it."""
+"""Static facts of a kernel, for reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backends.sized_work import SizedWork
 from fusion.extents import Sizes
 
 UNSCHEDULED = "unscheduled"
-"""In the place of a template's name, that of a kernel that none took."""
+"""Stands for the name of a template if none supports the kernel."""
 
 
 @dataclass(frozen=True)
@@ -16,18 +16,18 @@ class KernelInfo:
     """One kernel of a compiled module.
 
     Attributes:
-        name: Symbol of its PrimFunc.
-        ops: Operators it computes, in order.
-        work: What its complex operators are: "matmul", "convolution", or "other" where it has none.
-        template: The schedule that made it.
-        tile: The tile that schedule chose, as text.
-        flops: Floating-point operations of one call; where a shape is symbolic, at typical sizes.
-        bytes: Bytes it must at least read and write in one call; where a shape is symbolic, at typical sizes.
-        written: Those of `bytes` that it writes.
-        cycles: What its template estimates the slowest thread to take; 0 where the template has no estimate.
-        note: Which better templates did not take it, and why.
-        estimate_us: The least time of a call on a machine of the target's kind, in microseconds, without measuring.
-        sized: What it does at any sizes, where a shape is symbolic; None where that is not known.
+        name: The symbol of its PrimFunc.
+        ops: The operators that it computes, in order.
+        work: The kind of its anchors: "matmul" or "convolution"; "other" if it has none.
+        template: The template that scheduled it.
+        tile: The schedule in words.
+        flops: Floating-point operations of one call, at typical sizes if they are symbolic.
+        bytes: The least bytes that one call reads and writes, at typical sizes if they are symbolic.
+        written: The part of `bytes` that it writes.
+        cycles: The estimated cycles of the slowest thread; 0 if the template has no estimate.
+        note: The templates that declined before, with their reasons.
+        estimate_us: The least time of a call on a machine of the target's kind, in microseconds, by the roofline.
+        sized: Flops and bytes as functions of symbolic sizes; None if they are static or not known.
     """
 
     name: str
@@ -45,11 +45,11 @@ class KernelInfo:
 
     @property
     def read(self) -> int:
-        """Bytes that one call must at least read."""
+        """The least bytes that one call reads."""
         return self.bytes - self.written
 
     def at(self, sizes: Sizes) -> KernelInfo:
-        """Return it with the operations and bytes at these sizes; the estimate stays that at typical ones."""
+        """Return it with flops and bytes at these sizes; the estimate stays that at typical ones."""
         if self.sized is None:
             return self
         read, written = (self.sized.bytes_at(sizes, written=each) for each in (False, True))

@@ -1,4 +1,4 @@
-"""The CPU, through LLVM."""
+"""The CPU backend, which compiles through LLVM."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 _SHOWN_FEATURES = (
     "avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "avx512fp16", "amx-bf16", "neon", "dotprod", "sve",
 )  # fmt: skip
-"""Those that decide how fast kernels are, by LLVM's names."""
+"""The features on which the speed of kernels depends, as LLVM names them."""
 
 
 @cache
 def _kernel_writer() -> type[KernelWriter]:
-    """Return the class; it is imported here, not above, as what was kept needs nothing of it."""
+    """Return the class, which is imported here, not above: a compilation that is cached does not need it."""
     with importing():
         from backends.cpu.kernel_writer import KernelWriter
     return KernelWriter
@@ -62,8 +62,8 @@ class CpuCompiler:
 
     @property
     def writer(self) -> KernelWriter:
-        """What writes kernels."""
-        _kernel_writer()  # not under the lock of a cached property, which a fork meanwhile would leave taken
+        """The part that schedules and compiles kernels."""
+        _kernel_writer()  # not under the lock of a cached property, which a fork meanwhile would leave locked
         return self._writer
 
     @cached_property
@@ -114,7 +114,7 @@ class CpuCompiler:
         return f"LLVM's feature {DOT_BFLOAT16!r} is not among those of the target"
 
     def at_precision(self, precision: str) -> CpuCompiler:
-        """See `KernelCompiler`; operands in bfloat16 are so in the graph."""
+        """See `KernelCompiler`; the graph itself has the dtypes of operands in bfloat16."""
         return self
 
     def with_libraries(self, names: Sequence[str]) -> CpuCompiler:

@@ -1,4 +1,4 @@
-"""Whether a kernel is worth making: what the templates say of it before it has loops."""
+"""What the templates say of a kernel before it is scheduled: whether one supports it, and whether fusing it pays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partition.profitability import no_template
 
 
 def why_not_taken(kernel: tirx.PrimFunc) -> str:
-    """Return why no template writes `kernel`, but the plain loops; "" where one does."""
+    """Return why no template but plain loops supports `kernel`; "" if one does."""
     try:
         recognise(kernel)
     except Declined as reason:
@@ -21,7 +21,7 @@ def why_not_taken(kernel: tirx.PrimFunc) -> str:
 
 
 def why_not_fused(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> str:
-    """Return why a kernel with several anchors is better left in parts; "" where one is faster."""
+    """Return why a kernel with several anchors is slower than its parts; "" if it is not."""
     try:
         template, parts = recognise(kernel)
         if template.estimate is None:
@@ -34,8 +34,7 @@ def why_not_fused(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> str:
 
 
 def estimate_fusion(kernel: tirx.PrimFunc, machine: Machine, threads: int) -> Estimate | None:
-    """Return what a kernel with several anchors and its parts are estimated to take; None where no template fuses
-    such."""
+    """Return the estimated times of a kernel with several anchors and of its parts; None if no template fuses them."""
     try:
         template, parts = recognise(kernel)
         return template.estimate(parts, machine, threads) if template.estimate else None

@@ -1,5 +1,4 @@
-"""Gives a kernel its loops: those of the first template that takes it, at its best point by estimate or at a chosen
-one."""
+"""Schedules a kernel by the first template that supports it, at the point with the best estimate or at a given one."""
 
 from __future__ import annotations
 
@@ -27,16 +26,16 @@ from fusion.failures import cause
 
 _AVX512_LANES = 16
 _ANCHORED = "schedule_anchored"
-"""What notes call the template that claims a kernel with anchors, whichever that is."""
+"""The name in notes of whichever template claims a kernel with anchors."""
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A template, or a chosen point, that may give a kernel its loops.
+    """A way to schedule a kernel: a template, at its default or a given point.
 
     Attributes:
-        name: For notes.
-        run: Returns the kernel with its loops. Raises `Declined` with the reason where it declines.
+        name: The name in notes.
+        run: Returns the scheduled kernel. Raises `Declined` with the reason.
     """
 
     name: str
@@ -46,13 +45,13 @@ class _Attempt:
 def schedule(
     func: tirx.PrimFunc, machine: Machine, threads: int, point: Point | None = None, *, plain: bool = False
 ) -> Scheduled:
-    """Return the loops of one kernel from the template that claims it, or from one that takes any.
+    """Schedule one kernel by the template that claims it, or else by the first that supports it.
 
-    Never raises for a valid PrimFunc; the note of the result tells what did not take it.
+    Never raises for a valid PrimFunc; the note of the result says which templates declined, and why.
 
     Args:
-        point: Of the space that `read_choices` returns; None for the default of the first template that takes it.
-        plain: Leave it the loops that TVM gives it.
+        point: A point of the space that `read_choices` returns; None for the default of the first template.
+        plain: Whether to use TVM's own loops, without any template.
     """
     written = written_loops(func)
     if written is not None:
@@ -66,12 +65,12 @@ def schedule(
 def schedule_with(
     templates: Sequence[Template[Any, Any]], func: tirx.PrimFunc, machine: Machine, threads: int
 ) -> Scheduled:
-    """Return the loops of the first of `templates` that does not decline; the note says why those before it did."""
+    """Schedule one kernel by the first of `templates` that does not decline; the note says why those before it did."""
     return _first([_default_of(template, func, machine, threads) for template in templates], func, machine)
 
 
 def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices | None:
-    """Return what the template that takes `func` leaves open; None where none does."""
+    """Return the schedule space of `func`, of the first template that supports it; None if none does."""
     for template in takers(func, Marks.of(func)):
         try:
             return _choices_of(template, func, machine, threads)
@@ -90,7 +89,7 @@ def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point 
 
 
 def _schedule_open(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
-    """Return the loops of a kernel of which only a call knows some extents."""
+    """Schedule a kernel with symbolic extents."""
     made = _first(_open_attempts(func, machine, threads), func, machine)
     if made.template != UNSCHEDULED:
         made = replace(made, func=skip_nothing(made.func, func))
@@ -98,15 +97,16 @@ def _schedule_open(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sched
 
 
 def _ranked(made: Scheduled, func: tirx.PrimFunc) -> Scheduled:
-    """Return `made` with what it says of whether no better loops of `func` were found."""
+    """Return `made` with `is_last_resort` filled in."""
     return replace(made, is_last_resort=made.template == UNSCHEDULED or is_last_resort(made.template, Marks.of(func)))
 
 
 def _open_attempts(func: tirx.PrimFunc, machine: Machine, threads: int) -> Iterator[_Attempt]:
-    """Yield the templates that write kernels of which only a call knows some extents.
+    """Yield the ways to schedule a kernel with symbolic extents.
 
-    Where those are numbers of images alone, a template may write one image for any number of them; one with a form of
-    its own for open extents that has an anchor does so where images are long, as each is as fast then as static ones.
+    If only the number of images is symbolic, any template can schedule one image, in a loop over all. A template with
+    an `emit_open` of its own does so only if it has an anchor and images are long, so that each is as fast as a static
+    one.
     """
     is_of_images = len(symbols_of(func)) == 1
     for template in takers(func, Marks.of(func)):
@@ -123,9 +123,9 @@ def _reader(template: Template[Any, Any], machine: Machine) -> Callable[[tirx.Pr
 
 
 def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:
-    """Return what the first attempt gives that neither declines nor fails, its math calls made vectorisable.
+    """Return the result of the first attempt that neither declines nor fails, with vectorisable math functions.
 
-    A template that fails is one that declines: no kernel ends a compilation, as TVM runs an unscheduled one too.
+    A failure counts as declining: it must not end the compilation, as TVM can run an unscheduled kernel too.
     """
     refusals: list[str] = []
     for attempt in attempts:

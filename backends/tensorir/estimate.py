@@ -1,12 +1,13 @@
-"""What cost tables say of the two forms of a chain: one kernel, or several."""
+"""Estimated times of a chain of anchors in one kernel and in several."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _TIE = 1.03
-"""Forms that the estimates put closer than this they cannot tell apart: of the zoo's layers that one kernel was
-estimated to do in 1 to 3% more, three of four were up to 2% faster in it. It is one start less, and less memory."""
+"""The resolution of the estimates. If they differ by less, one kernel is chosen, which has fewer starts and needs less
+memory: of the zoo's layers for which one kernel was estimated to take 1 to 3% longer, three of four were up to 2%
+faster in it."""
 
 
 @dataclass(frozen=True)
@@ -15,9 +16,9 @@ class Estimate:
 
     Attributes:
         together: In one kernel.
-        apart: In several, with what goes through memory between them.
-        kernels: How many those are.
-        margin: How many times as fast one kernel has to be estimated to be chosen.
+        apart: In several kernels, with the memory traffic between them.
+        kernels: The number of these.
+        margin: The speed-up that has to be estimated for one kernel to be chosen.
     """
 
     together: float
@@ -27,12 +28,12 @@ class Estimate:
 
     @property
     def weighed(self) -> float:
-        """What is compared with `apart`."""
+        """The cycles in one kernel times the margin, to be compared with `apart`."""
         return self.margin * self.together
 
     @property
     def reason(self) -> str:
-        """Why several kernels are the faster form; "" where one is."""
+        """Why several kernels are faster; "" if one is."""
         if self.weighed < _TIE * self.apart:
             return ""
         names = {2: "two", 3: "three"}

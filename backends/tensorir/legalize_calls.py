@@ -1,4 +1,4 @@
-"""Gives every Relax call its TensorIR form, whatever a form that raises does."""
+"""The pass that legalizes the remaining Relax operators to TensorIR, and survives legalizations that raise."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fusion.shapes import dims_of, is_static
 
 @dataclass(frozen=True)
 class LegalizeCalls(TellingPass[None]):
-    """`R.nn.softmax(x)`  ->  `R.call_tir(softmax, (x,))`, by our form of the operator, or by TVM's where ours fails
-    and TVM's is safe.
+    """`R.nn.softmax(x)`  ->  `R.call_tir(softmax, (x,))`, by our legalization of the operator, or by TVM's
+    if ours fails and TVM's is safe.
 
-    Where that fails too, the call stays as it is until TVM's pass has ended: an exception that passes through it would
-    make it print a warning to stderr.
+    If that fails too, the call stays as it is until TVM's pass has ended, and the error is raised then: an exception
+    that passes through TVM's pass would make it print a warning to stderr.
 
     Attributes:
-        forms: Ours.
-        safe: The operators of which TVM's form would read or write outside of a tensor, or trap.
+        forms: Our legalizations, by operator.
+        safe: The operators whose TVM legalization could access memory out of bounds, or trap.
     """
 
     forms: Mapping[str, FLegalize]
@@ -36,11 +36,11 @@ class LegalizeCalls(TellingPass[None]):
     name: str = "legalize_calls"
 
     def run(self, mod: tvm.IRModule) -> PassResult[None]:
-        """Return the module without calls of operators that have forms, and which forms of ours failed.
+        """Return the legalized module, and notes of our legalizations that failed.
 
         Raises:
-            UnsupportedOperatorError: Forms need to know shapes, and only the run knows those of an operand.
-            Exception: What the form of the first call raises that no form takes; a ValueError where one leaves it.
+            UnsupportedOperatorError: A legalization needs a shape that only the run knows.
+            Exception: The error of the first call that cannot be legalized; a ValueError if there was none.
         """
         raised, failures, alike = list[Exception](), Failures(), CallsAlike()
         names = {*_of_tvm(), *self.forms}
@@ -53,7 +53,8 @@ class LegalizeCalls(TellingPass[None]):
         return PassResult(legal, None, tuple(failures.notes))
 
     def _guarded(self, name: str, raised: list[Exception], failures: Failures) -> FLegalize:
-        """Return the form of an operator; it adds to `raised` why a call has none, and to `failures` why not ours."""
+        """Return the legalization of an operator. It adds to `failures` the errors of ours, and to `raised` those of
+        calls that stay as they are."""
         ours = self.forms.get(name)
         theirs = tvm.ir.Op.get(name).get_attr("FLegalize")
 
@@ -84,7 +85,7 @@ class LegalizeCalls(TellingPass[None]):
 
 
 def _has_no_elements(call: relax.Call) -> bool:
-    """Return whether there is nothing to compute, which forms that divide by a size do not know."""
+    """Return whether the result has no elements; legalizations that divide by a size fail on these."""
     return isinstance(call.ty, relax.TensorType) and 0 in (dims_of(call.ty.shape) or ())
 
 
@@ -93,7 +94,7 @@ def _zeros(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _calls(mod: tvm.IRModule, forms: Collection[str]) -> Iterator[tuple[relax.Var, relax.Call]]:
-    """Yield the calls in `main` of operators that have forms, and their results."""
+    """Yield the calls in `main` of operators that have legalizations, with the variables of their results."""
     for var, value in Bindings.of(mod["main"]).values.items():
         if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and str(value.op.name) in forms:
             yield var, value
@@ -115,6 +116,6 @@ def _refuse(left: Iterator[tuple[relax.Var, relax.Call]]) -> None:
 
 @cache
 def _of_tvm() -> list[str]:
-    """Return the operators of which TVM has a form."""
+    """Return the operators for which TVM has a legalization."""
     names = map(str, tvm.ir.Op.list_op_names())
     return [name for name in names if tvm.ir.Op.get(name).get_attr("FLegalize") is not None]

@@ -1,4 +1,4 @@
-"""Turn complex Relax operators into anchored TensorIR calls with packed weights."""
+"""The pass that lowers Relax operators for which the backend has templates to anchored TensorIR calls."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from fusion.failures import Failures
 
 @dataclass(frozen=True)
 class LoweredAnchors:
-    """Which lowerings declined an operator that they concern, and why."""
+    """The lowerings that declined an operator for which they are meant, with their reasons."""
 
     declines: Declines = field(default_factory=Declines)
 
 
 @dataclass(frozen=True)
 class LowerAnchors(TellingPass[LoweredAnchors]):
-    """`R.nn.conv2d(x, w)`  ->  `R.call_tir(conv2d, (x, packed w))`; what no lowering takes is left to `LegalizeOps`.
+    """`R.nn.conv2d(x, w)`  ->  `R.call_tir(conv2d, (x, packed w))`. Other operators are left to `LegalizeCalls`.
 
     Attributes:
-        lowerings: Those of the backend.
+        lowerings: For each operator the lowerings of the backend, in the order in which they are tried.
     """
 
     lowerings: Mapping[str, Sequence[Lowering]]
     name: str = "lower_anchors"
 
     def run(self, mod: tvm.IRModule) -> PassResult[LoweredAnchors]:
-        """Return the module with the calls that lowerings make, what they declined, and which of them failed."""
+        """Return the lowered module, with the lowerings that declined, and those that failed."""
         lowered = LoweredAnchors()
         rewriter = _Lower(mod, self.lowerings)
         rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))

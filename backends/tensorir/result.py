@@ -1,4 +1,4 @@
-"""What a template makes of a PrimFunc: a kernel with loops."""
+"""The result of scheduling a PrimFunc."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tvm import tirx
 
 @dataclass(frozen=True)
 class Repack:
-    """A change to constants that a kernel is called with, made before the run.
+    """A new layout of constant arguments that a schedule needs. They are packed at compile time.
 
     Attributes:
-        parameters: Their positions among the kernel's parameters.
-        pack: Old value to new.
+        parameters: The positions of these arguments among the kernel's parameters.
+        pack: Old value -> new value.
     """
 
     parameters: tuple[int, ...]
@@ -25,16 +25,17 @@ class Repack:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A PrimFunc with its final loops.
+    """A scheduled PrimFunc.
 
     Attributes:
-        func: Same parameters as the input, but for the shapes of those that are repacked.
-        template: Name of the template that made it.
-        tile: The loop structure in words, for `explain`.
-        note: Which better templates did not take the function, and why; empty where the first one did.
-        repack: What its callers have to do to constants.
-        cycles: What the template estimates the slowest thread to take; 0 where it has no estimate.
-        is_last_resort: Whether these are plain loops, or compute anchors as any other stage: no family took it.
+        func: The scheduled PrimFunc, with the parameters of the original, except for the shapes of repacked ones.
+        template: The name of the template.
+        tile: The loop structure in words, for `explain()`.
+        note: The templates that declined before, with their reasons; "" if none did.
+        repack: How its callers have to pack constants; None if they need not.
+        cycles: The estimated cycles of the slowest thread; 0 if the template has no estimate.
+        is_last_resort: Whether no family supports it: it has plain loops, or ones that compute an anchor like any
+        stage.
     """
 
     func: tirx.PrimFunc
@@ -48,10 +49,12 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A PrimFunc before and after it got its loops.
+    """A PrimFunc before and after scheduling.
 
     Attributes:
-        func: With them, as modules get it.
+        source: The unscheduled PrimFunc.
+        made: The result of scheduling.
+        func: The scheduled PrimFunc as it stands in the module: `made.func`, perhaps with `SOURCE`.
     """
 
     source: tirx.PrimFunc

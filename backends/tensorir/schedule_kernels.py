@@ -1,4 +1,4 @@
-"""Give every PrimFunc of a module its loops."""
+"""The pass that schedules every PrimFunc of a module."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fusion.abandon import checkpoint
 from fusion.facts import PassResult, TellingPass
 
 Schedule = Callable[[tirx.PrimFunc, "Point | None"], Scheduled]
-"""(kernel, point or None for the default) -> the kernel with its loops."""
+"""(kernel, point or None for the default) -> the scheduled kernel."""
 
 SOURCE = "fusion.source"
-"""Attribute of a kernel with loops: the sha256 of the PrimFunc that they were made of."""
+"""Attribute of a scheduled kernel: the sha256 of the unscheduled PrimFunc."""
 
 
 @dataclass(frozen=True)
 class ScheduledKernels:
-    """Each kernel without and with its loops."""
+    """The kernels of a module by name, before and after scheduling."""
 
     by_name: Mapping[str, Kernel] = field(default_factory=dict)
 
     def notes(self) -> list[str]:
-        """Return which templates did not take a kernel that they were tried on, and why."""
+        """Return the templates that declined, with their reasons, a line for each kernel."""
         return [f"{name}: {kernel.made.note}" for name, kernel in self.by_name.items() if kernel.made.note]
 
 
@@ -39,11 +39,11 @@ class ScheduleKernels(TellingPass[ScheduledKernels]):
     """Unscheduled PrimFuncs -> vectorised, parallel ones.
 
     Attributes:
-        schedule: Gives one kernel its loops.
-        points: Of the kernels, by name, that get another point of their space than its default.
-        name_sources: Whether each kernel that can be named says what it was made of, as `SOURCE`.
-        writer: Begins the code of each.
-        known: By name, those kernels of the module that have their loops already.
+        schedule: Schedules one kernel.
+        points: By name of a kernel, the point to use in place of the default.
+        name_sources: Whether to attach `SOURCE` to kernels, by which their code is cached.
+        writer: Begins to compile each kernel in the background; None to compile none yet.
+        known: Kernels that are scheduled already, by name.
     """
 
     schedule: Schedule
@@ -54,7 +54,7 @@ class ScheduleKernels(TellingPass[ScheduledKernels]):
     name: str = "schedule_kernels"
 
     def run(self, mod: tvm.IRModule) -> PassResult[ScheduledKernels]:
-        """Return the module with loops, and each kernel without and with them."""
+        """Return the scheduled module, and each kernel before and after."""
         result, check = mod.clone(), checkpoint()
         kernels, repacks = {}, {}
         for symbol, func in mod.functions.items():
@@ -68,7 +68,7 @@ class ScheduleKernels(TellingPass[ScheduledKernels]):
         return PassResult(repack_weights(result, repacks), ScheduledKernels(kernels))
 
     def kernel(self, name: str, func: tirx.PrimFunc) -> Kernel:
-        """Return the kernel of this name without and with its loops; its code is begun."""
+        """Schedule one kernel, and begin to compile it."""
         made = self.schedule(func, self.points.get(name))
         kernel = Kernel(func, made, _with_source(made.func, func) if self.name_sources else made.func)
         if self.writer is not None:
@@ -79,6 +79,6 @@ class ScheduleKernels(TellingPass[ScheduledKernels]):
 def _with_source(made: tirx.PrimFunc, source: tirx.PrimFunc) -> tirx.PrimFunc:
     try:
         text = tvm.ir.save_json(source)
-    except Exception:  # it holds what has no text, such as a function among its attributes
+    except Exception:  # it cannot be serialised, as with a function among its attributes
         return made
     return made.with_attr(SOURCE, hashlib.sha256(text.encode()).hexdigest())

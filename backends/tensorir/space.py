@@ -1,4 +1,5 @@
-"""What a template leaves open: a small set of points, each of which is right, with an estimate of what it costs."""
+"""Schedule spaces: a small set of points for each kernel, every one of which is correct, with an estimate of its
+cost."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from backends.tensorir.result import Scheduled
 
 
 class Point(Protocol):
-    """One way to cut a kernel's loops; as text it is what `explain` shows."""
+    """One schedule of a kernel. `str(point)` is what `explain()` shows."""
 
     @property
     def cycles(self) -> float:
-        """Estimate for the slowest thread."""
+        """The estimated cycles of the slowest thread."""
         ...
 
     def axes(self) -> Mapping[str, int]:
-        """Return what it chooses, by the names of the axes of its space: by this records of measurements know it, and
-        no two points of a space choose the same."""
+        """Return its choice on each axis of the space, by name. Records of measurements identify points by this, so no
+        two points of a space have the same."""
         ...
 
 
@@ -32,13 +33,13 @@ def _nothing(point: Any) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class Space(Generic[P]):
-    """The points of a template for one kernel.
+    """The schedules that a template has for one kernel.
 
     Attributes:
-        default: The analytic choice.
-        every: Returns all points, the default among them, in no order.
-        features: Returns what the time of a point may depend on beside its axes and its estimate, as numbers by name,
-            the same names for all kernels of the family: what a cost model learns from.
+        default: The point with the best estimate.
+        every: () -> all points, the default among them, in no particular order.
+        features: Point -> the numbers, by name, that a cost model learns from beside the axes and the estimate. All
+            kernels of a family have the same names.
     """
 
     default: P
@@ -49,18 +50,18 @@ class Space(Generic[P]):
         return self.every()
 
     def find(self, axes: Mapping[str, int]) -> P | None:
-        """Return the point that chooses this; None where there is none."""
+        """Return the point with these choices; None if there is none."""
         return next((point for point in self if point.axes() == axes), None)
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What the template of a kernel leaves open.
+    """A kernel's schedule space, with the template that it is of.
 
     Attributes:
         family: The name of the template.
-        space: The points.
-        emit: Returns the loops of one.
+        space: The space.
+        emit: Point -> the kernel scheduled by it.
     """
 
     family: str
