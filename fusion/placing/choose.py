@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 from backends.backend import Library
 from backends.subgraphs import library_of
 from fusion import pipeline
 from fusion.apart import asking_apart
-from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.deadline import Deadline
 from fusion.declined import Declined
@@ -22,29 +19,27 @@ from fusion.errors import ExecutionError, FusionError, LimitError, ResourceError
 from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
 from fusion.measuring import MAX_SECONDS
-from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR, MAX
 from fusion.passes.regions import LibraryOffer, RegionGraph, failure_of, try_offer
 from fusion.passes.try_library import try_libraries
 from fusion.placement_times import PartTimes, PlacementTimes
-from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.kernel_costs import kernel_costs
 from fusion.placing.kernels_alone import measure_alone
 from fusion.placing.opens_apart import opens_apart
 from fusion.placing.part_times import kernel_records, times_of_kernels, times_of_regions
-from fusion.placing.records import REGIONS, backends_in, placement_at, placement_record, point_of
-from fusion.placing.region_costs import TOLERANCES, Make, MeasuredCosts
+from fusion.placing.placement_bench import PlacementBench, placement_bench
+from fusion.placing.records import REGIONS, backends_in, placement_at, placement_record, placement_task, point_of
+from fusion.placing.region_costs import Make, MeasuredCosts
 from fusion.placing.search import SearchedLibrary, search_placement
+from fusion.placing.subgraph_forms import structure_of_model
 from fusion.stages import stage
-from fusion.temporary_folder import temporary_folder
 from placement.cover.places import GivenPlaces, Places, PlacesByOrder, TakenOperators
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
 from tuning.known import Knowledge, ranked
-from tuning.measuring_session import MeasuringSession
 from tuning.record import Record
-from tuning.task import PLACEMENT, TuningTask
+from tuning.task import TuningTask
 
 _SECONDS = 10.0
 """For comparing whole models."""
@@ -55,26 +50,23 @@ _PLACING_SECONDS = 120.0
 _KNOWN_SECONDS = 15.0
 """For kernels that are still to be measured, where the placement is known: with records a compilation is to take less
 than 30 s, of which BERT-base takes 7 for other things."""
-_COMMAND = "from fusion.placing.worker import main; main()"
 _ALL_CPU, _MIXED = "", "regions chosen one by one"
 """Names of placements beside those of libraries, which have all regions that these take."""
 
 
 @dataclass(frozen=True)
-class _Bench:
-    """What measuring needs.
+class _Trials:
+    """What placements are measured with.
 
     Attributes:
         knowledge: What was measured before, and where what is measured is kept.
-        session: Runs modules.
-        folder: For files.
-        all_cpu: The saved module of our kernels alone.
+        bench: Saves modules and compares them.
+        all_cpu: The saved module of our kernels alone; "" where none is compared with it.
     """
 
     knowledge: Knowledge
-    session: MeasuringSession
-    folder: Path
-    all_cpu: str
+    bench: PlacementBench
+    all_cpu: str = ""
 
 
 @dataclass
@@ -164,8 +156,8 @@ class ChoosePlaces:
             made = kernel_records(self._graph, kernels, self.ctx, knowledge)
             known = {record.task.key for record in knowledge.records(record.task for record in made)}
             knowledge.keep([record for record in made if record.task.key not in known])
-            with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
-                measure_alone(self._costs(_Bench(knowledge, session, folder, ""), self.ctx.deadline), kernels)
+            with placement_bench(self.ctx) as bench:
+                measure_alone(self._costs(_Trials(knowledge, bench), self.ctx.deadline), kernels)
 
     def _is_known(self, name: str, record: Record) -> bool:
         """Return whether what a record tells is a placement by libraries which neither crash nor hang; where it tells
@@ -207,11 +199,7 @@ class ChoosePlaces:
 
     def _tasks(self, knowledge: Knowledge) -> dict[str, TuningTask]:
         """Return the question of each library whether its regions are faster, and that of regions chosen one by one."""
-        assert self.imported.mod is not None
-        mods = (self.imported.mod, *self.imported.branches.values())
-        text = "".join(mod.script(show_meta=False) for mod in mods)  # without the values of weights
-        structure = hashlib.sha256(f"{self.ctx.precision}\n{text}".encode()).hexdigest()
-        tensors = tuple((spec.dtype, spec.extents) for spec in self.imported.inputs)
+        structure = structure_of_model(self.imported)
         versions = {name: f"{name} {library.version}" for name, library in self.ctx.graph_libraries.items()}
         if self.ctx.libraries_only:
             order = ", ".join(versions.values())
@@ -223,7 +211,7 @@ class ChoosePlaces:
                 how = f"{_MIXED}, of all matches" if has_parts else _MIXED  # not of some, as records before had it
                 families[_MIXED] = f"{how}: {', '.join(versions.values())}"
         return {
-            name: TuningTask(PLACEMENT, family, structure, tensors, knowledge.environment)
+            name: placement_task(family, structure, self.imported.inputs, self.ctx, knowledge)
             for name, family in families.items()
         }
 
@@ -262,27 +250,27 @@ class ChoosePlaces:
         found, failed = list[Record](), list[str]()
         try:
             try_libraries(self._graph.mod, self.ctx.graph_libraries, self.ctx.threads)
-            with temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
+            with placement_bench(self.ctx) as bench:
                 taking, failed = self._compile(libraries)
                 idle_ones = (name for name in libraries if name not in taking)
                 found += (placement_record(tasks[name], REGIONS, None, time.time()) for name in idle_ones)
                 if not taking and _MIXED not in names:
                     return found, failed
-                bench = _Bench(knowledge, session, folder, self._saved(_ALL_CPU, folder / "cpu.fusion"))
-                found += self._compared(taking, tasks, bench)
+                trials = _Trials(knowledge, bench, bench.save(self._trial(_ALL_CPU), self.ctx))
+                found += self._compared(taking, tasks, trials)
                 if _MIXED in names:
                     ran = {record.task.key: record.ratio for record in (*known, *found) if record.runs}
                     wholes = {name: ran[task.key] for name, task in tasks.items() if task.key in ran}
-                    self._mixed = self._search(bench, wholes)
+                    self._mixed = self._search(trials, wholes)
                     moves = any(group.backend != HOST for group in self._mixed)
                     idle = placement_record(tasks[_MIXED], {"0": HOST}, None, time.time())
-                    found += self._compared([_MIXED], tasks, bench) if moves else [idle]
+                    found += self._compared([_MIXED], tasks, trials) if moves else [idle]
         except (OSError, SavedFileError, Declined) as error:
             failed.append(passing(f"a placement was not measured: {error}"))
         return found, failed
 
     @stage("whole models")
-    def _compared(self, names: Sequence[str], tasks: Mapping[str, TuningTask], bench: _Bench) -> list[Record]:
+    def _compared(self, names: Sequence[str], tasks: Mapping[str, TuningTask], trials: _Trials) -> list[Record]:
         """Return records of some placements, which take turns with our kernels alone.
 
         Raises:
@@ -290,8 +278,8 @@ class ChoosePlaces:
         """
         if not names:
             return []
-        paths = [self._saved(name, bench.folder / f"{place}.fusion") for place, name in enumerate(names)]
-        results = bench.session.run(ModuleExperiment((bench.all_cpu, *paths), self._seconds, self._tolerance))
+        paths = [trials.bench.save(self._trial(name), self.ctx) for name in names]
+        results = trials.bench.compare([trials.all_cpu, *paths], self._seconds)
         self._reasons |= {names[trial.candidate - 1]: reason for trial, reason in results.reasons.items()}
         if not results.decisions:
             raise Declined(results.failure)
@@ -320,13 +308,13 @@ class ChoosePlaces:
         return taking, [*failed, *(note for name, note in notes if note.startswith(f"the backend {name!r}"))]
 
     @stage("search")
-    def _search(self, bench: _Bench, wholes: Mapping[str, float]) -> Sequence[PlacedSubgraph]:
+    def _search(self, trials: _Trials, wholes: Mapping[str, float]) -> Sequence[PlacedSubgraph]:
         """Return the best placement that is found region by region, on the libraries of which it is known what the
         whole takes over our kernels; none where nothing is known of these, or it is all that one library takes."""
         found = self._graph
         try:
             kernels = kernel_costs(found, self._trial(_ALL_CPU))
-            bench.knowledge.keep(kernel_records(found, kernels, self.ctx, bench.knowledge))
+            trials.knowledge.keep(kernel_records(found, kernels, self.ctx, trials.knowledge))
             libraries = {
                 place: SearchedLibrary(offer.taken, wholes[name])
                 for place, name in enumerate(self.ctx.graph_libraries, 1)
@@ -335,7 +323,7 @@ class ChoosePlaces:
         except (Declined, FusionError):
             return ()
         deadline = self.ctx.deadline.before(_SECONDS)  # what is found is compared, too
-        costs = self._costs(bench, deadline)
+        costs = self._costs(trials, deadline)
         measure_alone(costs, kernels)
         ends = deadline.within(_SEARCH_SECONDS)
         best = search_placement(found.graph, kernels, libraries, costs, lambda: ends.left > 0)
@@ -347,27 +335,17 @@ class ChoosePlaces:
         known = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)  # they have forms
         return () if any(_there(best) == _there(whole) for whole in known) else best
 
-    def _costs(self, bench: _Bench, deadline: Deadline) -> MeasuredCosts:
+    def _costs(self, trials: _Trials, deadline: Deadline) -> MeasuredCosts:
         """Return what says what parts take, until a deadline."""
         return MeasuredCosts(
             imported=self.imported, ctx=replace(self._ctx_apart, deadline=deadline), make=self.make, found=self._graph,
-            offers=self._offers, knowledge=bench.knowledge, session=bench.session, folder=bench.folder,
-            all_cpu=bench.all_cpu, tolerance=self._tolerance,
+            offers=self._offers, knowledge=trials.knowledge, bench=trials.bench, all_cpu=trials.all_cpu,
         )  # fmt: skip
 
     @property
     def _seconds(self) -> float:
         """For comparing whole models; where time is over they still run once each."""
         return max(0.0, self.ctx.deadline.within(_SECONDS).left)
-
-    @property
-    def _tolerance(self) -> float:
-        return TOLERANCES[self.ctx.precision]
-
-    def _saved(self, name: str, path: Path) -> str:
-        form = self._trial(name)
-        CompiledModule(form.inputs, form.outputs, settings_of(self.ctx), fixed=form).save(path)
-        return str(path)
 
 
 def _there(groups: Iterable[PlacedSubgraph]) -> frozenset[PlacedSubgraph]:

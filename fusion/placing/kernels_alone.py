@@ -15,12 +15,10 @@ from dataclasses import dataclass, replace
 from tvm import relax
 
 from fusion import pipeline
-from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.frontends.imported import ImportedModel
-from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import FAST
 from fusion.passes.regions import RegionGraph, failure_of
@@ -111,8 +109,7 @@ def _measure(costs: MeasuredCosts, kinds: Sequence[_Kind]) -> list[Record]:
     ctx = replace(costs.ctx, places=PlacesByOrder(), effort=FAST)
     form = costs.make(model, ctx)
     calls = _calls_of(model, homes, form, ctx)
-    path = costs.folder / "kernels.fusion"
-    CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form).save(path)
+    path = costs.bench.save(form, ctx)
     failed, kernels = list[TuningTask](), list[AloneKernel]()
     first_input = first_output = 0
     measured = list[_Kind]()
@@ -122,7 +119,7 @@ def _measure(costs: MeasuredCosts, kinds: Sequence[_Kind]) -> list[Record]:
         parts = list[LibraryPart]()
         for library, task in kind.tasks.items() if calls[place] else ():
             name = [*ctx.graph_libraries][library - 1]
-            file = costs.folder / f"kernel{place}on{library}"
+            file = costs.bench.folder / f"kernel{place}on{library}"
             try:
                 file.write_bytes(ctx.graph_libraries[name].export(kind.region.function))
             except (MemoryError, OSError):
@@ -135,8 +132,8 @@ def _measure(costs: MeasuredCosts, kinds: Sequence[_Kind]) -> list[Record]:
         if parts:
             kernels.append(AloneKernel(inputs, outputs, calls[place], tuple(parts)))
             measured.append(kind)
-    experiment = KernelExperiment(str(path), tuple(kernels), ctx.threads, _SECONDS, costs.tolerance)
-    results = costs.session.run(experiment)
+    experiment = KernelExperiment(path, tuple(kernels), ctx.threads, _SECONDS, costs.bench.tolerance)
+    results = costs.bench.session.run(experiment)
     costs.broken.update((trial.candidate, reason) for trial, reason in results.reasons.items())
     now = time.time()
     found = [placement_record(task, REGIONS, None, now) for task in failed]

@@ -7,47 +7,39 @@ then it is a part of the graph as any other, whose regions libraries may get.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 
 from backends.backend import GraphLibrary, RegionLibrary
 from backends.registry import host_library
 from backends.subgraphs import library_of
 from fusion.apart import asking_apart
-from fusion.compiled_module import CompiledModule
 from fusion.context import Context
-from fusion.deadline import Deadline
 from fusion.declined import Declined
 from fusion.errors import LimitError, ResourceError, SavedFileError
 from fusion.failures import last_line, passing
 from fusion.frontends.imported import ImportedModel
-from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import FALLBACK, FAST, GENERATOR
 from fusion.placement_times import PartTimes
-from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.opens_apart import opens_apart
-from fusion.placing.records import REGIONS, placement_record
-from fusion.placing.region_costs import TOLERANCES, Make
+from fusion.placing.placement_bench import PlacementBench, placement_bench
+from fusion.placing.records import REGIONS, placement_record, placement_task
+from fusion.placing.region_costs import Make
 from fusion.placing.subgraph_forms import form_of_subgraph, structure_of_model, structure_of_subgraph, with_forms
 from fusion.signature import TensorSpec
 from fusion.stages import stage
-from fusion.temporary_folder import temporary_folder
 from placement.cover.places import PlacesByOrder
 from tuning.known import Knowledge, ranked
-from tuning.measuring_session import MeasuringSession
 from tuning.record import Record
-from tuning.task import PLACEMENT, TuningTask
+from tuning.task import TuningTask
 
 _SECONDS = 30.0
 """For all subgraphs of a model."""
 _SUBGRAPH_SECONDS, _WHOLE_SECONDS = 1.0, 5.0
 """For one, and for the model with those moved that are faster elsewhere."""
-_COMMAND = "from fusion.placing.worker import main; main()"
 
 
 @dataclass(frozen=True)
@@ -68,21 +60,6 @@ class PlacedSubgraphs:
         """Return a form of the model that tells this, too."""
         times = replace(form.times, parts={**self.parts, **form.times.parts})
         return replace(form, times=times, notes=(*form.notes, *self.notes))
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """What measuring needs.
-
-    Attributes:
-        session: Runs modules.
-        folder: For files.
-        deadline: When it ends.
-    """
-
-    session: MeasuringSession
-    folder: Path
-    deadline: Deadline
 
 
 @dataclass
@@ -155,9 +132,7 @@ class PlaceSubgraphs:
         runner = host_library(FALLBACK)
         assert isinstance(runner, GraphLibrary)
         beside = f"{family} in place of {FALLBACK} {runner.version}"
-        digest = hashlib.sha256(f"{self.ctx.precision}\n{structure}".encode()).hexdigest()
-        tensors = tuple((spec.dtype, spec.extents) for spec in inputs)
-        return TuningTask(PLACEMENT, beside, digest, tensors, self._knowledge.environment)
+        return placement_task(beside, structure, inputs, self.ctx, self._knowledge)
 
     def _recall(self, tasks: Iterable[TuningTask]) -> None:
         self._known |= {record.task.key: record for record in self._knowledge.records(tasks)}
@@ -170,20 +145,21 @@ class PlaceSubgraphs:
         return task.key in self._known and self._known[task.key].wins
 
     @stage("measure subgraphs")
-    def _measured(self, measure: Callable[[_Bench], None]) -> str:
+    def _measured(self, measure: Callable[[PlacementBench], None]) -> str:
         """Return why measuring failed; "" where it did not."""
         try:
-            with asking_apart(), temporary_folder() as folder, MeasuringSession(folder, _COMMAND) as session:
-                measure(_Bench(session, folder, self.ctx.deadline.within(_SECONDS)))
+            with asking_apart(), placement_bench(self.ctx) as bench:
+                measure(bench)
         except (OSError, SavedFileError) as error:
             return passing(f"subgraphs were not measured: {error}")
         return ""
 
-    def _measure_alone(self, bench: _Bench) -> None:
+    def _measure_alone(self, bench: PlacementBench) -> None:
         """Measure what is not known of candidates for each subgraph, the largest first, while there is time."""
+        deadline = self.ctx.deadline.within(_SECONDS)
         for key, data in sorted(self.imported.subgraphs.items(), key=lambda item: -len(item[1])):
             asked = {name: task for name, task in self._tasks[key].items() if task.key not in self._known}
-            if not asked or bench.deadline.left <= 0:
+            if not asked or deadline.left <= 0:
                 continue
             form = self._form(key)
             if form is None:
@@ -193,7 +169,12 @@ class PlaceSubgraphs:
                 self._compare(there, form, asked, _SUBGRAPH_SECONDS, bench)
 
     def _compare(
-        self, there: ImportedModel, form: ImportedModel, asked: Mapping[str, TuningTask], seconds: float, bench: _Bench
+        self,
+        there: ImportedModel,
+        form: ImportedModel,
+        asked: Mapping[str, TuningTask],
+        seconds: float,
+        bench: PlacementBench,
     ) -> None:
         """Keep what a form takes on those that are `asked`, beside what it takes `there`."""
         paths = [self._saved(there, "", bench)]
@@ -210,7 +191,7 @@ class PlaceSubgraphs:
             except Exception as error:  # a defect that only this form shows: ONNX Runtime runs it as before
                 passing(f"a subgraph does not compile for {name}: {last_line(error)}")
                 failed.append(task)
-        results = bench.session.run(ModuleExperiment(tuple(paths), seconds, TOLERANCES[self.ctx.precision]))
+        results = bench.compare(paths, seconds)
         decision = results.decisions[0] if results.decisions else None
         times = {found.candidate: found for found in decision.times} if decision else {}
         now = time.time()
@@ -227,7 +208,7 @@ class PlaceSubgraphs:
         self._knowledge.keep(found)
         self._known |= {record.task.key: record for record in found}
 
-    def _saved(self, model: ImportedModel, name: str, bench: _Bench) -> str:
+    def _saved(self, model: ImportedModel, name: str, bench: PlacementBench) -> str:
         """Return the path of a model whose operators a library of this name runs as far as it takes them.
 
         Raises:
@@ -239,9 +220,7 @@ class PlaceSubgraphs:
         form = self.make(model, ctx)
         if order and not any(library_of(key) == name for key in form.subgraphs):
             raise Declined(f"{name} takes nothing of it")
-        path = bench.folder / f"subgraph{len(list(bench.folder.iterdir()))}.fusion"
-        CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form).save(path)
-        return str(path)
+        return bench.save(form, ctx)
 
     def _times(self, tasks: Mapping[str, TuningTask]) -> PartTimes:
         """Return what a subgraph takes on ONNX Runtime, and the fastest of the others."""

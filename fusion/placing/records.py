@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
+from fusion.context import Context
+from fusion.signature import TensorSpec
 from placement.cover.problem import HOST, CoverGraph
 from placement.cover.regions import PlacedSubgraph, place_operators
 from tuning.decide import CandidateTimes
+from tuning.known import Knowledge
 from tuning.record import Record
-from tuning.task import TuningTask
+from tuning.task import PLACEMENT, TuningTask
 
 REGIONS = {"regions": 1}
 """The point of a record of all that one library takes."""
+
+
+def placement_task(
+    family: str, structure: str, inputs: Sequence[TensorSpec], ctx: Context, knowledge: Knowledge
+) -> TuningTask:
+    """Return the question what a model takes in a placement.
+
+    Args:
+        family: The placement, with the versions of the libraries in it.
+        structure: A text of the model, without the values of its weights.
+    """
+    digest = hashlib.sha256(f"{ctx.precision}\n{structure}".encode()).hexdigest()
+    tensors = tuple((spec.dtype, spec.extents) for spec in inputs)
+    return TuningTask(PLACEMENT, family, digest, tensors, knowledge.environment)
 
 
 def placement_record(

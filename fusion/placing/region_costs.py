@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import tvm
 from tvm import relax
 
 from fusion import pipeline
-from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.frontends.imported import ImportedModel
-from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.options import FAST, GENERATOR
 from fusion.passes.regions import LibraryOffer, RegionGraph, read_regions
 from fusion.passes.regions.write import write_region
-from fusion.placing.experiment import ModuleExperiment
-from fusion.placing.records import REGIONS, placement_record
+from fusion.placing.placement_bench import PlacementBench
+from fusion.placing.records import REGIONS, placement_record, placement_task
 from fusion.shapes import known_extents
 from fusion.signature import TensorSpec
 from placement.cover.places import GivenPlaces, Places, PlacesByOrder, alone_on_host
@@ -32,17 +28,13 @@ from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph, place_operators
 from tuning.decide import CandidateTimes
 from tuning.known import Knowledge
-from tuning.measuring_session import MeasuringSession
 from tuning.record import Record
-from tuning.task import PLACEMENT, TuningTask
+from tuning.task import TuningTask
 
 MOST_STRUCTURES = 12
 """Regions of a model that are measured on a library, and ways to run parts of one that are measured besides; equal
 ones count once."""
 _REGION_SECONDS, _WHOLE_SECONDS = 1.0, 1.0
-TOLERANCES = {"fp32": 1e-3, "bf16": 3e-2, "tf32": 3e-3}
-"""By how much results of libraries may differ from ours, by precision: sums of float32 in other orders differ by less,
-and libraries do not round to bfloat16 where our kernels do."""
 
 Make = Callable[[ImportedModel, Context], Specialization]
 """Compiles a model in one way."""
@@ -59,10 +51,8 @@ class MeasuredCosts:
         found: The graph that is covered.
         offers: What each library takes of it, by its position.
         knowledge: What was measured before, and where what is measured is kept.
-        session: Runs what is measured.
-        folder: For files.
+        bench: Saves modules and compares them.
         all_cpu: The saved module of our kernels alone.
-        tolerance: By how much results may differ, as a share of the largest.
         asked: What is known of regions, by the keys of their tasks, as far as they are the first of their operators, or
             not.
         alone: Keys of questions about single kernels, which are answered before any region is asked for.
@@ -75,14 +65,11 @@ class MeasuredCosts:
     found: RegionGraph
     offers: Mapping[int, LibraryOffer]
     knowledge: Knowledge
-    session: MeasuringSession
-    folder: Path
+    bench: PlacementBench
     all_cpu: str
-    tolerance: float
     asked: dict[bool, dict[str, Record]] = field(default_factory=lambda: {True: {}, False: {}}, init=False)
     alone: set[str] = field(default_factory=set, init=False)
     broken: dict[int, str] = field(default_factory=dict, init=False)
-    _files: int = field(default=0, init=False)
     _wholes: dict[str, str] = field(default_factory=dict, init=False)
     _ours: dict[frozenset[int], str] = field(default_factory=dict, init=False)
 
@@ -176,7 +163,7 @@ class MeasuredCosts:
     def _times(self, paths: tuple[str, ...], seconds: float, backend: int = HOST) -> CandidateTimes | None:
         """Return what the second of two modules takes, None where it fails; where it ends the process that measures, or
         does not come back, the `backend` of its region is asked for nothing more."""
-        results = self.session.run(ModuleExperiment(paths, seconds, self.tolerance))
+        results = self.bench.compare(paths, seconds)
         for reason in results.reasons.values():
             self.broken[backend] = reason
         return next((found for each in results.decisions for found in each.times if found.candidate == 1), None)
@@ -190,10 +177,7 @@ class MeasuredCosts:
         form = self.make(model, ctx)
         if needs and not form.subgraphs:
             raise Declined("; ".join(form.notes))
-        path = self.folder / f"part{self._files}.fusion"
-        self._files += 1
-        CompiledModule(form.inputs, form.outputs, settings_of(ctx), fixed=form).save(path)
-        return str(path)
+        return self.bench.save(form, ctx)
 
 
 def region_task(
@@ -224,9 +208,8 @@ def kernels_task(function: relax.Function, ctx: Context, knowledge: Knowledge) -
 def _task(
     function: relax.Function, family: str, ctx: Context, knowledge: Knowledge, parts: str = ""
 ) -> TuningTask:
-    text = f"{ctx.precision}\n{function.script(show_meta=False)}{parts}"  # without the values of weights
-    tensors = tuple((spec.dtype, spec.extents) for spec in specs_of("p", [param.ty for param in function.params]))
-    return TuningTask(PLACEMENT, family, hashlib.sha256(text.encode()).hexdigest(), tensors, knowledge.environment)
+    inputs = specs_of("p", [param.ty for param in function.params])
+    return placement_task(family, f"{function.script(show_meta=False)}{parts}", inputs, ctx, knowledge)
 
 
 def _model_of(function: relax.Function) -> ImportedModel:

@@ -44,7 +44,7 @@ def structure_of_subgraph(data: bytes) -> str:
 
 
 def structure_of_model(imported: ImportedModel) -> str:
-    """Return what tells a model from others but for the values of its weights."""
+    """Return the text of a model and its branches, without the values of weights."""
     assert imported.mod is not None
     mods = (imported.mod, *imported.branches.values())
     return "".join(mod.script(show_meta=False) for mod in mods)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,14 +24,14 @@ from fusion.passes.regions import LibraryOffer
 from fusion.placing.experiment import KernelExperiment
 from fusion.placing.kernels_alone import measure_alone
 from fusion.placing.measure_kernels import measure_kernels
+from fusion.placing.placement_bench import PlacementBench, placement_bench
 from fusion.placing.region_costs import MeasuredCosts
 from fusion.placing.search import KernelCost
 from tests.module.small_models import FLOAT, model
 from tuning.known import Knowledge
-from tuning.measuring_session import MeasuringSession, Results
+from tuning.measuring_session import Results
 from tuning.messages import Trial
 
-COMMAND = "from fusion.placing.worker import main; main()"
 SIZE = 24
 
 
@@ -44,7 +45,7 @@ def sums_and_products() -> onnx.ModelProto:
     return model(nodes, [("x", FLOAT, [SIZE, SIZE])], [(last, FLOAT, [SIZE, SIZE])], weights)
 
 
-def costs_of(folder: Path, session: Any, library: Any = None) -> MeasuredCosts:
+def costs_of(folder: Path, bench: PlacementBench, library: Any = None) -> MeasuredCosts:
     ctx = context.resolve(threads=1, backends=["onnxruntime", "cpu"], database=folder / "records")
     if library is not None:
         ctx = replace(ctx, graph_libraries={"onnxruntime": library})
@@ -53,7 +54,7 @@ def costs_of(folder: Path, session: Any, library: Any = None) -> MeasuredCosts:
     return MeasuredCosts(
         imported=imported, ctx=ctx, make=make, found=found,
         offers={1: LibraryOffer(found, ctx.graph_libraries["onnxruntime"])},
-        knowledge=Knowledge.of(ctx.database, ctx.compiler), session=session, folder=folder, all_cpu="", tolerance=1e-3,
+        knowledge=Knowledge.of(ctx.database, ctx.compiler), bench=bench, all_cpu="",
     )  # fmt: skip
 
 
@@ -64,18 +65,22 @@ def make(imported: ImportedModel, ctx: Context) -> Specialization:
 KERNELS = [KernelCost(frozenset({place}), 1.0 + place) for place in range(4)]
 
 
+def bench_that(folder: Path, run: Callable[[Any], Results]) -> PlacementBench:
+    session: Any = SimpleNamespace(run=run)
+    return PlacementBench(session, folder, 1e-3)
+
+
 def refuses(_: object) -> Results:
     raise AssertionError("it measures again")
 
 
 def test_each_kind_is_measured_once(tmp_path: Path) -> None:
     """Regions of one kernel are known then, and leave as many others to be measured as before."""
-    with MeasuringSession(tmp_path, COMMAND) as session:
-        costs = costs_of(tmp_path, session)
+    with placement_bench(context.resolve(threads=1)) as bench:
+        costs = costs_of(tmp_path, bench)
         measure_alone(costs, KERNELS)
     assert len(costs.alone) == 2
-    refusing: Any = SimpleNamespace(run=refuses)
-    costs.session = refusing
+    costs.bench = refusing = bench_that(tmp_path, refuses)
     took = [costs.region(1, kernel.operators, None, kernel.seconds) for kernel in KERNELS]
     assert all(0.0 < each < math.inf for each in took)
     assert took[2] / took[0] == pytest.approx(3.0)
@@ -95,8 +100,8 @@ def test_what_fails_is_not_taken(how: str, tmp_path: Path) -> None:
         return b"none" if how == "raises" else exported[0]
 
     given = SimpleNamespace(version="1", why_not_taken=lambda _: "", export=export, open=library.open)
-    with MeasuringSession(tmp_path, COMMAND) as session:
-        costs = costs_of(tmp_path, session, given)
+    with placement_bench(context.resolve(threads=1)) as bench:
+        costs = costs_of(tmp_path, bench, given)
         measure_alone(costs, KERNELS)
     assert not costs.broken
     took = [costs.region(1, kernel.operators, None, kernel.seconds) for kernel in KERNELS[:2]]
@@ -110,8 +115,7 @@ def test_a_library_that_ends_the_process_is_asked_for_nothing_more(tmp_path: Pat
         asked.append(experiment)
         return Results([], crashed=[Trial(0, 1)], reasons={Trial(0, 1): "it ended"})
 
-    session: Any = SimpleNamespace(run=ends)
-    costs = costs_of(tmp_path, session)
+    costs = costs_of(tmp_path, bench_that(tmp_path, ends))
     measure_alone(costs, KERNELS)
     assert (costs.broken, costs.alone) == ({1: "it ended"}, set())
     assert costs.region(1, frozenset({0}), None, 1.0) == math.inf

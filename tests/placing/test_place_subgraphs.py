@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import fusion
 from fusion.compiled_module import CompiledModule
 from fusion.frontends import import_model
-from fusion.placing import place_subgraphs
+from fusion.placing import placement_bench
 from fusion.placing.experiment import ModuleExperiment
 from fusion.placing.subgraph_forms import form_of_subgraph, structure_of_subgraph, with_forms
 from tests.frontends.narrow import networks, quantized
@@ -43,13 +43,13 @@ class Answers:
         assert all(Path(module).exists() for module in experiment.modules)
         took = self.ratios.pop(0)
         times = (CandidateTimes(0, 1.0, 0.0, 1, 1.0), CandidateTimes(1, took, 0.0, 1, 1.0))
-        return Results([Decision(int(took < 0.98), min(took, 1.0), 1.0, took, 2, times)])
+        return Results([Decision(int(took < 0.98), min(took, 1.0), 1.0, 2, times)])
 
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     ratios: list[float] = []
-    monkeypatch.setattr(place_subgraphs, "MeasuringSession", Answers(ratios))
+    monkeypatch.setattr(placement_bench, "MeasuringSession", Answers(ratios))
     return ratios
 
 

@@ -19,6 +19,7 @@ from fusion.declined import Declined
 from fusion.frontends import import_model
 from fusion.passes.regions import LibraryOffer
 from fusion.passes.regions.write import write_region
+from fusion.placing.placement_bench import PlacementBench
 from fusion.placing.region_costs import MeasuredCosts, _model_of
 from tests.module.small_models import mlp
 from tuning.decide import CandidateTimes, Decision
@@ -41,7 +42,7 @@ class AnsweringSession:
 
 def twice_as_fast() -> Results:
     times = (CandidateTimes(0, 2.0, 0.0, 1, 2.0), CandidateTimes(1, 1.0, 0.0, 1, 2.0))
-    return Results([Decision(1, 1.0, 2.0, 1.0, 2, times)])
+    return Results([Decision(1, 1.0, 2.0, 2, times)])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_regions(
     costs = MeasuredCosts(
         imported=nothing, ctx=ctx, make=nothing, found=found,
         offers={1: LibraryOffer(found, ctx.graph_libraries["onnxruntime"])},
-        knowledge=Knowledge.of(None, ctx.compiler), session=session, folder=tmp_path, all_cpu="", tolerance=1e-3,
+        knowledge=Knowledge.of(None, ctx.compiler), bench=PlacementBench(session, tmp_path, 1e-3), all_cpu="",
     )  # fmt: skip
     parts = [(frozenset({0}), 2.0), (frozenset({0, 1}), 4.0), (frozenset({0}), 2.0)]
     assert [costs.region(1, operators, None, ours) for operators, ours in parts] == expected
@@ -80,8 +81,8 @@ def test_parts_of_regions_are_found_by_name(tmp_path: Path) -> None:
     found = pipeline.regions_of(import_model(mlp(), strict=True).mod, ctx)
     nothing: Any = None
     costs = MeasuredCosts(
-        imported=nothing, ctx=ctx, make=nothing, found=found, offers={}, knowledge=nothing, session=nothing,
-        folder=tmp_path, all_cpu="", tolerance=1e-3,
+        imported=nothing, ctx=ctx, make=nothing, found=found, offers={}, knowledge=nothing, bench=nothing,
+        all_cpu="",
     )  # fmt: skip
     parts = (frozenset({0}), frozenset({2}))
     for returned in ((2,), (0, 2)):

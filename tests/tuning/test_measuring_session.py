@@ -26,7 +26,7 @@ from tuning.messages import (
     write_question,
 )
 
-ANSWER = "print(write_answer(MeasuredNetwork((Decision(0, 1.0, 1.0, 2.0, 2),), 2.0, 1.0)), flush=True)"
+ANSWER = "print(write_answer(MeasuredNetwork((Decision(0, 1.0, 1.0, 2),), 2.0, 1.0)), flush=True)"
 TRIES = """
 import os, sys, time
 from tuning.messages import Decision, MeasuredNetwork, Trial, Trying, read_question, write_answer
@@ -53,7 +53,7 @@ def test_experiments_pass_through_files(tmp_path: Path) -> None:
 
 
 def test_messages_pass_through_lines() -> None:
-    decision = Decision(1, 1.0, 2.0, 1.0, 2)
+    decision = Decision(1, 1.0, 2.0, 2)
     for answer in (Trying(Trial(0, 1)), Comparing(), MeasuredNetwork((decision,), 2.0, 1.0), Failed("why")):
         assert read_answer(write_answer(answer)) == answer
     question = Question("path", (Trial(0, 1), Trial(2, 3)))
