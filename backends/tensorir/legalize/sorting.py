@@ -24,10 +24,10 @@ def order_key(x: te.Tensor) -> te.Tensor:
 
 
 def _first(
-    builder: relax.BlockBuilder, x: relax.Expr, axis: int, count: Expr, ascending: bool, dtype: str, name: str, *,
-    values: bool, places: bool,
+    builder: relax.BlockBuilder, x: relax.Expr, axis: int, count: Expr, *,
+    ascending: bool, dtype: str, name: str, values: bool, places: bool,
 ) -> list[relax.Expr]:  # fmt: skip
-    """Return the first `count` elements along `axis` in order, and their places: what is asked for of both."""
+    """Return the first `count` elements along `axis`, sorted, or their positions as `dtype`, or both, values first."""
     wanted = {"ascending": ascending, "dtype": dtype, "values": values, "places": places}
     count = extent_of(count)
     if str(x.ty.dtype) not in KEYED:
@@ -65,7 +65,8 @@ def _legalize_topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     (x,), attrs = call.args, call.attrs
     axis, count = int(attrs.axis) % len(x.ty.shape), int(attrs.k)
     found = _first(
-        builder, x, axis, count if count >= 1 else x.ty.shape[axis], not attrs.largest, str(attrs.dtype), "topk",
+        builder, x, axis, count if count >= 1 else x.ty.shape[axis],
+        ascending=not attrs.largest, dtype=str(attrs.dtype), name="topk",
         values=attrs.ret_type != "indices", places=attrs.ret_type != "values",
     )  # fmt: skip
     return relax.Tuple(found) if attrs.ret_type == "both" else found[0]
@@ -76,8 +77,9 @@ def _legalize_sort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     axis, is_sort = int(attrs.axis) % len(x.ty.shape), call.op.name == "relax.sort"
     dtype, name = "int32" if is_sort else str(attrs.dtype), call.op.name[6:]
     return _first(
-        builder, x, axis, x.ty.shape[axis], not attrs.descending, dtype, name, values=is_sort, places=not is_sort
-    )[0]
+        builder, x, axis, x.ty.shape[axis],
+        ascending=not attrs.descending, dtype=dtype, name=name, values=is_sort, places=not is_sort,
+    )[0]  # fmt: skip
 
 
 def _legalize_scan(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
