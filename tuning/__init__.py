@@ -1,6 +1,7 @@
-"""Chooses among candidates for each kernel by measuring them, for `effort="balanced"`.
+"""Chooses the fastest candidate for each kernel by measuring it within the network, for `effort="balanced"` and "max".
 
-`candidates` -> `build` (both CPUs) -> `experiment`, as files -> `worker`, a process that runs the network with each
-candidate and exchanges `messages` with `measuring_session` -> `rounds` of times -> `decide`. `points` does it for the
-points of templates' spaces, `chains` for kernels with several anchors.
+`candidates` are compiled by `build`, written to files as an `experiment`, and run by `worker`, a process that exchanges
+`messages` with `measuring_session`. It times them in interleaved `rounds`, and `decide` picks one. `points` does all
+this for the points of schedule spaces, `chains` for kernels with several anchors; `job` is the search over rounds of
+points.
 """

@@ -1,4 +1,4 @@
-"""Which candidate of a kernel is taken, given what was measured."""
+"""Decides which candidate of a kernel to use, from measured times."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 from tuning.task import TuningTask
 
 _LEAST_GAIN = 0.02
-"""Of the default's time, in every block of rounds."""
+"""The share of the default's time by which a candidate has to be faster, in every block of rounds."""
 
 
 @dataclass(frozen=True)
 class CandidateTimes:
-    """Seconds of a call with one candidate.
+    """The seconds of a call with one candidate.
 
     Attributes:
-        seconds: The median of blocks of rounds.
-        spread: From the least of these to the greatest; 0 where there was one.
+        candidate: The number of the candidate; 0 is the default.
+        seconds: The median over blocks of rounds.
+        spread: The largest minus the smallest of these; 0 if there was one.
         runs: How often it ran.
-        default_s: What the default took in these blocks.
+        default_s: The seconds of the default in the same blocks.
     """
 
     candidate: int
@@ -48,15 +49,15 @@ class CandidateTimes:
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a kernel. Seconds are of all its calls in a run of the network.
+    """The decision for one kernel. Seconds are those of all its calls in a run of the network.
 
     Attributes:
-        candidate: The candidate to take; 0 is the default.
-        seconds: With that candidate.
-        default_s: With the default.
+        candidate: The candidate to use; 0 is the default.
+        seconds: The seconds with that candidate.
+        default_s: The seconds with the default.
         measured: How many candidates were measured.
-        times: Of all candidates, the default among them; none where time was over before each of them had run.
-        uses: Calls of the kernel in a run.
+        times: The times of all candidates, the default included; empty if the time was over before all had run.
+        uses: The number of calls of the kernel in a run.
     """
 
     candidate: int

@@ -1,4 +1,4 @@
-"""The search for one task in a job: what is known of it, and what became of the points that were offered."""
+"""The search for one kernel within a job: its records, and the points that must not be offered again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tuning.search import Offer, Search, key_of
 
 @dataclass
 class KernelSearch:
-    """A kernel whose points are being measured, in whichever network it is.
+    """A kernel that is being tuned, in all networks that have it.
 
     Attributes:
-        known: The kernel, with all records of it.
-        search: Over its space.
+        known: The kernel, with all its records.
+        search: The search over its space.
     """
 
     known: KnownKernel
@@ -31,39 +31,39 @@ class KernelSearch:
 
     @staticmethod
     def of(known: KnownKernel, machine: MachineModel | None) -> KernelSearch:
-        """Return the search that goes on from what is known."""
+        """Return the search that continues from what is known."""
         return KernelSearch(known, Search.of(known.choices, known.task.tensors, machine))
 
     @property
     def tried(self) -> int:
-        """Points beside the default that were measured, cannot be, or are being measured."""
+        """The number of points, beside the default, that were measured, are being measured, or cannot be."""
         default = self.known.choices.space.default.axes()
         keys = {canonical(record.point) for record in self.known.records if record.point != default}
         return len(keys | self._left_out | self._under_way)
 
     def offers(self, most: int) -> list[Offer]:
-        """Return up to `most` points that are worth measuring, as `Search.offers`."""
+        """Return up to `most` points that are worth measuring: see `Search.offers`."""
         if self._offers is None or self._asked < most:
             self._asked = most
             self._offers = self.search.offers(self.known.records, most, self._left_out | self._under_way)
         return self._offers[:most]
 
     def leave_out(self, points: Iterable[Point]) -> None:
-        """Offer these no more: they have no loops of their own, no code, or a run does not come to them."""
+        """Exclude these: they equal other points, do not compile, or are not reached in a run."""
         self._left_out.update(map(key_of, points))
         self._offers = None
 
     def begin(self, points: Iterable[Point]) -> None:
-        """Offer these no more until they are measured."""
+        """Exclude these until `end`: they are being measured."""
         self._under_way.update(map(key_of, points))
         self._offers = None
 
     def end(self, points: Iterable[Point]) -> None:
-        """Offer those of these again that were not measured."""
+        """Allow these again, unless they were measured."""
         self._under_way.difference_update(map(key_of, points))
         self._offers = None
 
     def keep(self, records: Iterable[Record]) -> None:
-        """Add those of `records` that are of this task."""
+        """Add those of `records` that are of this kernel."""
         self.known = self.known.with_records(records)
         self._offers = None

@@ -1,4 +1,4 @@
-"""What a database knows of the kernels of a model, and which points that makes them take."""
+"""What a database has on the kernels of a model, and the points that follow from it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _log = logging.getLogger("fusion.tuning")
 
 @dataclass(frozen=True)
 class KnownKernel:
-    """A kernel with what is known of it.
+    """A kernel with its measurements.
 
     Attributes:
-        choices: What its template leaves open.
-        task: The question which point is best.
-        records: The newest of each point.
+        choices: Its schedule space.
+        task: Its key in the database.
+        records: The newest record of each measured point.
     """
 
     choices: Choices
@@ -39,13 +39,13 @@ class KnownKernel:
 
     @property
     def is_known(self) -> bool:
-        """Whether it was measured at all points that were to be tried: the default's record is kept with the last."""
+        """Whether a search for it has ended: the default's record is kept last."""
         default = self.choices.space.default.axes()
         return any(record.point == default for record in self.records)
 
     def best(self) -> Point | None:
-        """Return the best of the points that beat the default; None where none does. What is no point of the space, of
-        whatever made such a record, is none."""
+        """Return the best point that beats the default; None if none does. Records of points that the space does not
+        have are ignored."""
         for record in ranked(self.records):
             point: Point | None = self.choices.space.find(record.point)
             if point is not None:
@@ -53,25 +53,25 @@ class KnownKernel:
         return None
 
     def seconds(self) -> float | None:
-        """Return what a call took at the point that the kernel gets; None where that was not measured."""
+        """Return the seconds of a call at the best point, or else the default; None if that was not measured."""
         point = (self.best() or self.choices.space.default).axes()
         measured = (each.seconds for each in self.records if each.point == point and not each.failed)
         return next(measured, None)
 
     def with_records(self, added: Iterable[Record]) -> KnownKernel:
-        """Return it with those of these records that are of its task."""
+        """Return it with those of the records `added` that are of its task."""
         mine = (record for record in added if record.task.key == self.task.key)
         return replace(self, records=newest((*self.records, *mine)))
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """A database as one compilation sees it. What it refuses is no error: nothing is known, or nothing is kept.
+    """The database as one compilation sees it. If the database fails, nothing is known or kept, which is no error.
 
     Attributes:
-        compiler: Of the kernels.
-        environment: Of all its tasks.
-        store: None where there is none.
+        compiler: The compiler of the kernels.
+        environment: The machine, and the versions of what compiles, of all tasks.
+        store: The database; None if there is none.
     """
 
     compiler: KernelCompiler
@@ -80,7 +80,7 @@ class Knowledge:
 
     @staticmethod
     def of(store: RecordStore | None, compiler: KernelCompiler, cpu: str = "") -> Knowledge:
-        """Return what `store` knows of kernels of `compiler`, run here, or where the CPU is of another kind."""
+        """Return what `store` has on kernels of `compiler`, run on this machine, or on one with the CPU model `cpu`."""
         try:
             return Knowledge(compiler, environment_of(compiler, cpu), store)
         except OSError as error:  # nobody can say what kernels are made by
@@ -88,7 +88,7 @@ class Knowledge:
             return Knowledge(compiler, _environment(compiler, {}, cpu), None)
 
     def kernels(self, funcs: Mapping[str, tirx.PrimFunc]) -> dict[str, KnownKernel]:
-        """Return those of `funcs` that a template takes and whose extents are all known, with what is known of each."""
+        """Return those of `funcs` that have a schedule space and static extents, with their records."""
         found: dict[str, KnownKernel] = {}
         for name, func in funcs.items():
             choices = choices_of(func, self.compiler)
@@ -99,13 +99,13 @@ class Knowledge:
         return {name: kernel.with_records(records) for name, kernel in found.items()}
 
     def chain(self, func: tirx.PrimFunc) -> TuningTask | None:
-        """Return the task of saying whether a kernel of several anchors is faster in parts; None where there is
-        none."""
+        """Return the task of deciding whether a kernel with several anchors is faster than its parts; None if no
+        template supports it."""
         choices = choices_of(func, self.compiler)
         return None if choices is None else self._task(CHAIN, choices.family, func)
 
     def records(self, tasks: Iterable[TuningTask]) -> Sequence[Record]:
-        """Return what is known of `tasks`."""
+        """Return the records of `tasks`."""
         keys = list(dict.fromkeys(task.key for task in tasks))
         try:
             return self.store.find(keys) if self.store is not None and keys else ()
@@ -114,7 +114,7 @@ class Knowledge:
             return ()
 
     def keep(self, records: Sequence[Record]) -> None:
-        """Put `records` into the database."""
+        """Add `records` to the database."""
         try:
             if self.store is not None:
                 self.store.add(records)
@@ -132,10 +132,10 @@ class Knowledge:
 
 
 def environment_of(compiler: KernelCompiler, cpu: str = "") -> Environment:
-    """Return where and by what kernels of `compiler` run: here, or on the kind of CPU that `cpu_model` calls `cpu`.
+    """Return the environment of kernels of `compiler` on this machine, or on one with the CPU model `cpu`.
 
     Raises:
-        OSError: Nobody can say by what.
+        OSError: The sources cannot be read, so that their version is not known.
     """
     return _environment(compiler, kernel_versions(), cpu)
 
@@ -145,7 +145,7 @@ def _environment(compiler: KernelCompiler, versions: Mapping[str, str], cpu: str
 
 
 def choices_of(func: tirx.PrimFunc, compiler: KernelCompiler) -> Choices | None:
-    """Return what the template that takes `func` leaves open; None where there is none."""
+    """Return the schedule space of `func`; None if it has none."""
     try:
         return compiler.choices(func)
     except Exception as error:  # a template that fails is one that declines
@@ -154,18 +154,18 @@ def choices_of(func: tirx.PrimFunc, compiler: KernelCompiler) -> Choices | None:
 
 
 def tensors_of(func: tirx.PrimFunc) -> Tensors:
-    """Return dtypes and shapes of the parameters of a kernel whose extents are all known."""
+    """Return the dtypes and shapes of the parameters of a kernel with static extents."""
     return tuple((dtype_of(param), shape_of(param)) for param in func.params)
 
 
 def ranked(records: Iterable[Record]) -> list[Record]:
-    """Return those whose points beat the default, the best first."""
+    """Return the records whose points beat the default, the best first."""
     wins = [record for record in records if record.wins]
     return sorted(wins, key=lambda record: (record.ratio, canonical(record.point)))
 
 
 def newest(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return the newest of each point, as a database keeps them."""
+    """Return the newest record of each point."""
     found: dict[str, Record] = {}
     for record in sorted(records, key=lambda record: (record.measured_at, record.as_line())):
         found[canonical(record.point)] = record

@@ -1,4 +1,4 @@
-"""Measures the points of templates' spaces in the network and takes the fastest of each kernel."""
+"""Chooses the fastest point of each kernel's schedule space by measuring within the network."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tuning.tuned_network import TunedNetwork
 
 @dataclass(frozen=True)
 class ChoosePoints:
-    """Kernels at their default point -> the points at which they are fastest.
+    """Kernels at their default points -> the points at which they are fastest.
 
     Attributes:
-        knowledge: What was measured before, which is not measured again.
-        toolchain: Builds.
-        session: Measures.
-        folder: For files.
-        seconds: What all of it may take.
-        limits: Of the searches.
-        goes_on: Whether kernels that were measured whole before are measured on.
-        machine: What was learned of this machine, if anything.
+        knowledge: The database; what it has is not measured again.
+        toolchain: Compiles candidates.
+        session: Runs them.
+        folder: A folder for temporary files.
+        seconds: The time for all of it.
+        limits: The limits of the searches.
+        goes_on: Whether to go on with kernels whose search had ended in an earlier job.
+        machine: The learned cost model of this machine; None if there is none.
     """
 
     knowledge: Knowledge
@@ -47,8 +47,9 @@ class ChoosePoints:
         """Return the points.
 
         Args:
-            kernels: By name, at their default point.
-            estimates: Of all calls of each kernel together, in any unit.
+            kernels: By name, scheduled at their default points.
+            network: The calls that they make up.
+            estimates: By name, the estimated time of all calls of the kernel together, in any unit.
         """
         started = time.perf_counter()
         job = TuningJob(
@@ -78,7 +79,7 @@ def recall(known: Mapping[str, KnownKernel]) -> Chosen:
 
 
 def _notes(tuned: TunedNetwork, job: TuningJob, seconds: float) -> Iterator[str]:
-    """Yield what to say of a job with one network."""
+    """Yield the notes on a job with one network."""
     rounds = job.log.of(tuned.name)
     for point in (point for each in job.log.rounds for point in each.points if point.failed):
         yield f"{point.kernel}: {point.tile} failed when it was measured"

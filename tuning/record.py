@@ -1,4 +1,4 @@
-"""What was measured of a point, as a line of JSON that tells where it is damaged."""
+"""A measurement of a point, stored as a line of JSON with a checksum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuning.task import TuningTask
 
 _SUM = "sum"
 _DIGITS = 16
-"""Of the sha256 that a line ends with: it is to find damage, not forgery."""
+"""How many digits of the sha256 are kept: they detect damage, not forgery."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,17 @@ class Record:
     """A measurement.
 
     Attributes:
-        task: The question.
-        point: What it was measured at: `Point.axes`, or a form of a chain.
-        seconds: Of a call: the median of blocks of rounds.
-        spread: From the least of these to the greatest; 0 where there was one.
+        task: What was measured.
+        point: The point: `Point.axes()`, or a form of a chain.
+        seconds: Seconds of a call, the median over blocks of rounds.
+        spread: The largest minus the smallest of these; 0 if there was one.
         runs: How many calls were timed.
-        default_s: What the default took in the same rounds. Only their ratio says which point is better: the seconds
-            depend on what was around the kernel.
-        wins: Whether it beat the default in every block by more than noise, and so did the network with it: at most one
-            point of a session does.
-        measured_at: When, as `time.time` tells it.
-        failed: Whether it ended the process that measures, or did not come back: then nothing else was measured of it,
-            and nobody tries it again.
+        default_s: Seconds of a call of the default in the same rounds. Only the ratio of the two says which point is
+            better, as the seconds depend on what runs around the kernel.
+        wins: Whether the point beat the default in every block by more than noise, and the network was faster with it.
+            At most one point of a session wins.
+        measured_at: When, as `time.time()`.
+        failed: Whether it crashed or hung the measuring process. Such a point has no times, and is not tried again.
     """
 
     task: TuningTask
@@ -48,7 +47,7 @@ class Record:
 
     @staticmethod
     def of_failure(task: TuningTask, point: Mapping[str, int], measured_at: float) -> Record:
-        """Return that a point failed."""
+        """Return the record of a point that failed."""
         return Record(
             task=task,
             point=point,
@@ -63,13 +62,13 @@ class Record:
 
     @property
     def ratio(self) -> float:
-        """What it took of the default's time."""
+        """Its time over that of the default."""
         if self.failed:
             return inf
         return self.seconds / self.default_s if self.default_s else 1.0
 
     def as_line(self) -> str:
-        """Return it as text, without the end of a line."""
+        """Return it as a line of text, without the newline."""
         data = {
             "task": self.task.as_data(), "point": dict(self.point), "seconds": self.seconds, "spread": self.spread,
             "runs": self.runs, "default_s": self.default_s, "wins": self.wins, "measured_at": self.measured_at,
@@ -100,14 +99,14 @@ class Record:
 
 @dataclass(frozen=True)
 class ReadLines:
-    """What lines hold: records, and how many lines are none."""
+    """The records in some lines, and the number of damaged lines."""
 
     records: tuple[Record, ...]
     damaged: int
 
 
 def read_lines(lines: Iterable[str]) -> ReadLines:
-    """Return the records of `lines`; one that is damaged costs itself only."""
+    """Return the records in `lines`; damaged lines are skipped."""
     records, damaged = [], 0
     for line in filter(str.strip, lines):
         try:
@@ -118,12 +117,12 @@ def read_lines(lines: Iterable[str]) -> ReadLines:
 
 
 def with_sum(data: Mapping[str, Any]) -> str:
-    """Return `data` as text that tells where it is damaged."""
+    """Return `data` as JSON text with a checksum."""
     return canonical({**data, _SUM: sum_of(data)})
 
 
 def checked_fields(line: str) -> Fields:
-    """Return the data of what `with_sum` returned, with its sum.
+    """Return the data that `with_sum` wrote, after checking the checksum.
 
     Raises:
         ValueError: It did not, or the line is damaged.
@@ -139,5 +138,5 @@ def checked_fields(line: str) -> Fields:
 
 
 def sum_of(data: Mapping[str, Any]) -> str:
-    """Return what the line of `data` ends with."""
+    """Return the checksum of `data`."""
     return hashlib.sha256(canonical(data).encode()).hexdigest()[:_DIGITS]

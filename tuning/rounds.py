@@ -1,8 +1,8 @@
-"""Interleaved rounds: each runs the whole network once, with one of the candidates for every kernel.
+"""Interleaved rounds. Each runs the whole network once, with one of the candidates for every kernel.
 
-So a candidate is measured where it will run: its inputs lie in the caches of those cores whose threads made them, its
-weights are as cold as the rest of the network leaves them. All candidates for a kernel take turns, so that no drift of
-the machine's speed falls on one of them.
+So a candidate is measured where it will run: its inputs are in the caches of the cores that computed them, and its
+weights are as cold as the rest of the network leaves them. The candidates for a kernel alternate, so that a drift of
+the machine's speed affects all of them alike.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 SCREENING = 5
-"""Runs of each candidate before most of them are dropped."""
+"""Runs of each candidate in the screening, after which most of them are dropped."""
 _QUARTILE = 4
-"""One run of so many, the fastest, may be faster than what is taken for the time of all: a core whose neighbours rest
-is faster for a moment. Of 16 drawn kernels' spaces, two vCPUs of Zen 3, the point that 5 runs said to be best took 4.8%
-longer than the best by the least of them, 3.8% by the lower quartile; that 15 runs said to be, 4.9% and 3.3%."""
+"""The time of several runs is their lower quartile, not their minimum: a core whose neighbours rest is faster for a
+moment. In the spaces of 16 drawn kernels, on two vCPUs of Zen 3, the point that 5 runs chose took 4.8% longer than the
+best if chosen by the minimum, 3.8% by the lower quartile; with 15 runs 4.9% and 3.3%."""
 _FINALISTS = 2
-"""Candidates beside the first that are measured again."""
+"""How many candidates beside the first are measured again after the screening."""
 _HOPELESS = 1.02
-"""Of the fastest finalist's time in a block: one that took more is not measured again."""
+"""A finalist that takes longer than this times the fastest finalist in a block is dropped."""
 BLOCKS = 4
 BLOCK_RUNS = 5
 """Runs of each finalist in a block."""
 _CHECKS = 12
-"""Runs of the network as it is, and as it is to be."""
+"""Runs of the network before and after, in the final check."""
 _UNKNOWN = float("inf")
 
 Choice = list[int]
 """The number of one candidate for each kernel, or for each step."""
 RunTurns = Callable[[Sequence[Choice]], Iterable[Sequence[float]]]
-"""Runs the network with each of some choices for its steps, and yields the seconds of these; fewer runs where the time
-is over."""
+"""Runs the network with each of some choices for its steps, and yields the seconds of each step; yields fewer if the
+time is over."""
 
 
 @dataclass
 class Times:
-    """Seconds of one candidate for a kernel, of all its uses together, `time_of` several runs.
+    """The seconds of one candidate for a kernel, for all its uses together; each is `time_of` several runs.
 
     Attributes:
-        screening: In the first rounds; infinite where there was no time for any.
-        blocks: In each block of later rounds before it was dropped.
-        screened: Runs of the first rounds.
+        screening: In the screening; infinite if there was no time for it.
+        blocks: In each later block, until it was dropped.
+        screened: The number of runs in the screening.
     """
 
     screening: float
@@ -55,10 +55,9 @@ class Rounds:
 
     Attributes:
         kernels: The kernel of each step.
-        run: Runs them.
-        over: Whether the time for it all is over; what is not finished then is left out.
-        evenly: Runs of each candidate, where all are to be known as well as each other and none wins; 0 where the best
-            of them run again.
+        run: Runs the network.
+        over: Whether the time for all of it is over; an unfinished block is discarded then.
+        evenly: If not 0, the runs of every candidate; there are no finalists then, and no winner.
     """
 
     kernels: Sequence[int]
@@ -67,7 +66,8 @@ class Rounds:
     evenly: int = 0
 
     def compare(self, candidates: Sequence[Sequence[int]]) -> list[dict[int, Times]]:
-        """Return the times of each kernel's candidates, the first of which is what others have to beat."""
+        """Return the times of each kernel's candidates. The first candidate is the default, which others have to
+        beat."""
         usual = [some[0] for some in candidates]
         runs = self.evenly or SCREENING
         screened = self._block(candidates, usual, runs, crowded=True)
@@ -91,8 +91,8 @@ class Rounds:
         return times
 
     def check(self, before: Choice, after: Choice) -> tuple[float, float]:
-        """Return the seconds of the network with two choices, each of its steps `time_of` several runs; infinite ones
-        where there is no time."""
+        """Return the seconds of the network with each of two choices, as sums over steps of `time_of` several runs;
+        infinite if there is no time."""
         both: list[list[list[float]]] = [[[] for _ in self.kernels] for _ in range(2)]
         turns = [[choice[kernel] for kernel in self.kernels] for choice in (before, after)]
         for turn, seconds in enumerate(self.run(turns * _CHECKS)):
@@ -106,8 +106,8 @@ class Rounds:
     ) -> list[dict[int, float]]:
         """Return the time of `runs` runs of each candidate for each kernel.
 
-        Unless it is `crowded`, where rounds are few, most of what is around a candidate that is measured is the usual
-        one: a kernel is faster or slower with what comes before it on another thread.
+        If `crowded`, all kernels try candidates in each round, which takes fewest rounds. Otherwise most kernels around
+        a measured one run their usual candidate, as the speed of a kernel depends on what ran before it.
         """
         took: list[dict[int, list[float]]] = [{each: [] for each in candidates[kernel]} for kernel in self.kernels]
         order = {kernel: place for place, kernel in enumerate(dict.fromkeys(self.kernels))}
@@ -115,7 +115,7 @@ class Rounds:
 
         def measured(turn: int, kernel: int) -> int | None:
             some = candidates[kernel]
-            # Neighbours have their turns one after the other.
+            # Neighbours are measured in different rounds.
             place = (turn + order[kernel] * (1 + _FINALISTS)) % cycle
             if crowded:
                 place %= len(some)
@@ -143,13 +143,13 @@ class Rounds:
 
 
 def time_of(seconds: Sequence[float]) -> float:
-    """Return what a run takes, given what several took: the lower quartile; infinite where there was none."""
+    """Return the time of a run, given those of several: the lower quartile; infinite if there are none."""
     return sorted(seconds)[len(seconds) // _QUARTILE] if seconds else _UNKNOWN
 
 
 def _hopeful(seconds: dict[int, float], candidates: Sequence[int]) -> list[int]:
-    """Return the first candidate, and the others that may still be the one to take: that is none that was slower than
-    the first in a block."""
+    """Return the first candidate, and those that may still win: that are faster than it in this block, and close to the
+    fastest."""
     first, *others = candidates
     least = min(seconds.values())
     return [first, *(each for each in others if seconds[each] < seconds[first] and seconds[each] <= _HOPELESS * least)]

@@ -1,12 +1,12 @@
-"""Which points of a kernel's space to measure next, given what was measured of it: Bayesian optimisation.
+"""Chooses the points of a schedule space to measure next, by Bayesian optimisation.
 
-How the logarithm of a point's time over that of the default differs from what was expected of it is taken for a
-Gaussian process over the axes of the space (Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006, 2.2),
-so that a measured point says something of its neighbours. What is expected are the ratios of the tables; where a model
-of this machine ranks the family, the mean of both. The first points are those that are expected to be fastest; then
-those of which most improvement on the best is expected (Jones et al., Efficient Global Optimization, 1998). Spaces have
-some thousand points at most, so each of them is asked; evolution over axes, which asks some, chose worse
-(docs/design/tuning.md). The same records give the same points.
+The objective is log(time of the point / time of the default). Its prior mean is the ratio of the estimates by cost
+tables, averaged with that of the learned model of this machine if there is one for the family. The difference from the
+prior is modelled as a Gaussian process over the axes of the space (Rasmussen & Williams, Gaussian Processes for Machine
+Learning, 2006, 2.2), so a measured point says something about its neighbours. The first points are those with the best
+prior; then those with the largest expected improvement (Jones et al., Efficient Global Optimization, 1998). Spaces have
+a few thousand points at most, so all of them are evaluated; evolution over axes, which evaluates some, chose worse
+(docs/design/tuning.md). The search is deterministic: the same records give the same points.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tuning.task import Tensors
 Vector = npt.NDArray[np.float64]
 
 _DEVIATION, _LENGTH, _NOISE = 0.3, 1.5, 0.02
-"""How far logarithms of times are from what is expected, over how many octaves of an axis that changes, and how far two
-measurements of a point are apart: on 40 drawn kernels (docs/design/tuning.md), of 0.1 to 0.4 and 1 to 3 those that
-chose best; the deviations of families are 0.03 to 0.28."""
+"""The Gaussian process: standard deviation from the prior, length scale in octaves of an axis, and standard deviation
+of two measurements of one point, all of log times. Of deviations from 0.1 to 0.4 and lengths from 1 to 3 these chose
+best on 40 drawn kernels (docs/design/tuning.md); the deviations of single families are 0.03 to 0.28."""
 LEAST_GAIN = 0.01
-"""Of the time of the best point: where none is expected to gain more, the search is over."""
+"""The search ends when no point is expected to gain more than this share of the best point's time."""
 _FIRST = 4
-"""Points that are offered before anything was measured, by what is expected alone."""
+"""The number of points that are chosen by the prior alone."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Offer:
     """A point that is worth measuring.
 
     Attributes:
-        gain: The improvement on the best known point that is expected of it, as a share of that one's time.
+        point: The point.
+        gain: The expected improvement on the best known point, as a share of its time.
     """
 
     point: Point
@@ -53,11 +54,12 @@ class Offer:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What was expected of a point that a record is of: logarithms of its time over that of the default.
+    """What was expected of a measured point: log(its time / time of the default).
 
     Attributes:
-        prior: Before anything was measured.
-        mean: Given what had been.
+        record: The measurement.
+        prior: The expectation before anything was measured.
+        mean: The expectation given the measurements before.
     """
 
     record: Record
@@ -70,8 +72,8 @@ class Search:
     """The search over one kernel's space.
 
     Attributes:
-        points: All of it, the default first.
-        prior: Logarithms of the times that are expected of them, over that of the default.
+        points: All points of the space, the default first.
+        prior: For each, the prior mean of log(its time / time of the default).
     """
 
     points: Sequence[Point]
@@ -79,7 +81,13 @@ class Search:
 
     @staticmethod
     def of(choices: Choices, tensors: Tensors, machine: MachineModel | None = None) -> Search:
-        """Return the search over what a template leaves open for a kernel with these parameters."""
+        """Return the search over the space of a kernel.
+
+        Args:
+            choices: The space.
+            tensors: Dtypes and shapes of the kernel's parameters, for the learned model.
+            machine: The learned model of this machine.
+        """
         space: Space[Any] = choices.space
         points = [space.default, *(point for point in space if point != space.default)]
         cycles = np.array([max(point.cycles, 1.0) for point in points])
@@ -90,19 +98,19 @@ class Search:
         return Search(points, prior)
 
     def forecasts(self, before: Iterable[Record], records: Iterable[Record]) -> Iterator[Forecast]:
-        """Yield what is expected of the points of some `records`, given others; of those beside the default that are in
-        the space."""
+        """Yield what is expected of the points of `records`, given the records `before`. The default, and points that
+        are not in the space, are left out."""
         wanted = [(self._places.get(canonical(record.point), 0), record) for record in records]
         if any(place for place, _ in wanted):
             mean, _ = _Process(self._axes, self.prior, self._measured(before)).predict()
             yield from (Forecast(each, float(self.prior[place]), float(mean[place])) for place, each in wanted if place)
 
     def offers(self, records: Iterable[Record], most: int, without: Collection[str] = ()) -> list[Offer]:
-        """Return up to `most` points to measure, those first that are worth most; none where the search is over.
+        """Return up to `most` points to measure, the most promising first; none if the search is over.
 
         Args:
-            records: Of the kernel's task.
-            without: Keys of points (`key_of`) that are not to be offered.
+            records: The records of the kernel.
+            without: The keys (`key_of`) of points that must not be offered.
         """
         seen = self._seen(records)
         excluded = {0, *seen, *(self._places[key] for key in without if key in self._places)}
@@ -119,16 +127,16 @@ class Search:
                 break
             found.append(Offer(self.points[place], float(gains[place])))
             excluded.add(place)
-            process = process.with_measured(place, float(mean[place]))  # as if it had been, and found as expected
+            process = process.with_measured(place, float(mean[place]))  # as if it took the expected time
         return found
 
     def _seen(self, records: Iterable[Record]) -> dict[int, Record]:
-        """Return those of `records` that are of points of the space, by the places of these."""
+        """Return the records of points of the space, by the indices of these."""
         known = {canonical(record.point): record for record in records}
         return {place: known[key] for key, place in self._places.items() if key in known}
 
     def _measured(self, records: Iterable[Record]) -> dict[int, float]:
-        """Return the logarithms of what points took, the default's first."""
+        """Return the measured log times by the indices of points, the default's, 0, first."""
         seen = self._seen(records)
         return {0: 0.0, **{place: _log_ratio(record) for place, record in seen.items() if _is_measured(record)}}
 
@@ -138,7 +146,7 @@ class Search:
 
     @cached_property
     def _axes(self) -> Vector:
-        """What makes points alike: logarithms of what they choose, and the one of the estimate."""
+        """The coordinates of the points in the Gaussian process: log2 of their choices, and of the estimate."""
         chosen = [point.axes() for point in self.points]
         names = sorted({name for axes in chosen for name in axes})
         values = np.array([[axes.get(name, 0) for name in names] for axes in chosen], np.float64)
@@ -147,13 +155,13 @@ class Search:
 
 
 def key_of(point: Point) -> str:
-    """Return what tells a point from the others of its space."""
+    """Return a text that identifies a point within its space."""
     return canonical(point.axes())
 
 
 @dataclass(frozen=True)
 class _Process:
-    """A Gaussian process, of which some values were measured."""
+    """A Gaussian process, conditioned on measured values."""
 
     axes: Vector
     prior: Vector
@@ -163,7 +171,7 @@ class _Process:
         return _Process(self.axes, self.prior, {**self.measured, place: value})
 
     def predict(self) -> tuple[Vector, Vector]:
-        """Return the mean and the deviation of each value."""
+        """Return the posterior mean and standard deviation for each point."""
         places = list(self.measured)
         differs = np.array([value - self.prior[place] for place, value in self.measured.items()])
         near = _likeness(self.axes, self.axes[places])
@@ -175,7 +183,7 @@ class _Process:
 
 
 def _likeness(axes: Vector, others: Vector) -> Vector:
-    """Return the covariance of values (Matern's, with 5/2)."""
+    """Return the covariances (Matern 5/2)."""
     squares = ((axes[:, None, :] - others[None, :, :]) ** 2).sum(axis=-1)
     distance = np.sqrt(5 * squares) / _LENGTH
     found: Vector = _DEVIATION**2 * (1 + distance + distance**2 / 3) * np.exp(-distance)
@@ -183,7 +191,7 @@ def _likeness(axes: Vector, others: Vector) -> Vector:
 
 
 def _expected_gains(better: Vector, deviation: Vector) -> Vector:
-    """Return the improvements that are expected, where the means are better by so much."""
+    """Return the expected improvements of points whose posterior means are better than the best value by `better`."""
     ratio = better / deviation
     below = np.array([(1 + erf(value / sqrt(2))) / 2 for value in ratio])
     found: Vector = np.maximum(better * below + deviation * np.exp(-(ratio**2) / 2) / sqrt(2 * pi), 0.0)

@@ -1,4 +1,4 @@
-"""What is measured: a question about a kernel on this machine, which other models with the same kernel ask too."""
+"""The keys of measurements: a kernel, or what else is measured, on one kind of machine."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 from tuning.canonical import Fields, canonical
 
 KERNEL, CHAIN, ALONE, PLACEMENT, NETWORK = "kernel", "chain", "alone", "placement", "network"
-"""Which point of its template's space is fastest in a network; whether several anchors are faster in one kernel; what
-points take without a network, which answers nothing, and is learned from; whether a model is faster with the regions of
-a library, the family; what a network takes with given points of its kernels."""
+"""Kinds of tasks: the fastest point of a kernel within a network; whether several anchors are faster in one kernel; the
+times of points without a network, for cost models; whether a model is faster with regions on a library (the family);
+the time of a network with given points."""
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
-"""Dtypes and shapes."""
+"""The dtype and shape of each parameter."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where and by what measurements were made. Those of others say nothing here.
+    """The machine and the compiler of measurements. Those of another environment do not count.
 
     Attributes:
-        target: The target as JSON text of TVM.
-        cpu: What kind of CPU it is, and how many there are.
-        threads: Of a kernel.
-        versions: Of what makes the code of kernels, by name.
+        target: The target, as TVM's JSON text.
+        cpu: The model of the CPU, and the number of CPUs.
+        threads: The threads of a kernel.
+        versions: The versions of what compiles kernels, by name.
     """
 
     target: str
@@ -50,14 +50,14 @@ class Environment:
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A question that measurements answer.
+    """What was measured; other models with the same kernel have the same task.
 
     Attributes:
         kind: `KERNEL`, `CHAIN`, `ALONE`, `PLACEMENT` or `NETWORK`.
-        family: The template that takes the kernel: tasks of one family are alike.
-        structure: `structure_of` the kernel before it has loops.
-        tensors: Dtype and shape of each parameter, for people and cost models: the structure tells them too.
-        environment: Where it is asked.
+        family: The template of the kernel; cost models learn from tasks of one family.
+        structure: `structure_of` the unscheduled kernel.
+        tensors: The dtype and shape of each parameter, for people and cost models; the structure implies them.
+        environment: The machine and the compiler.
     """
 
     kind: str

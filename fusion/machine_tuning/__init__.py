@@ -1,4 +1,4 @@
-"""`fusion tune --machine`: drawn operators, their kernels measured alone, and what is learned of that.
+"""`fusion tune --machine`: measures kernels of randomly drawn operators, and learns a cost model of the machine.
 
-`drawn` makes a kernel of each operator, `measure` measures points of it, `tune` does both for as long as it may.
+`drawn` makes kernels of operators, `measure` measures points of them, `tune` does both within a budget.
 """

@@ -1,4 +1,5 @@
-"""`fusion.tune`: models as networks of one job, which measures points of their kernels for as long as it may.
+"""`fusion.tune`: tunes the kernels of one or more models in one job.
 
-`networks` lowers a model as far as its kernels, `run` tunes those of all, `tuning` is what comes of it.
+`networks` lowers a model to its kernels, `run` and `served_run` tune those of all, here or on servers, and `tuning` is
+the state and result.
 """

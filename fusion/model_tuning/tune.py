@@ -1,4 +1,4 @@
-"""The public function `tune`: points of the kernels of models, measured in these for as long as it may."""
+"""The public function `tune`: searches for the fastest schedules of all kernels of models, within a budget."""
 
 from __future__ import annotations
 
@@ -44,32 +44,31 @@ def tune(
     on_progress: Callable[[Tuning], None] = lambda tuning: None,
     bounds: Mapping[str, range] | None = None,
 ) -> Tuning:
-    """Search for the fastest loops of all kernels of one model or several, measured in these models on this machine,
-    and keep what was measured: `compile(model, database=...)` takes the best from then on, and measures nothing.
+    """Search for the fastest schedule of every kernel of one or more models, by measuring within these models on this
+    machine. The measurements are kept: from then on `compile(model, database=...)` uses the best, and measures nothing.
 
-    Kernels that models have in common are searched once. The next call goes on where this one ended, by its budget, as
-    nothing is expected to gain 1% any more, or by Ctrl-C: then it returns what it has within two seconds or so.
+    Kernels that models have in common are searched once. The search ends with its budget, when nothing is expected to
+    gain 1% any more, or by Ctrl-C, after which it returns within about two seconds. The next call continues it.
 
     Args:
         models: A model, or a list of several, each as for `compile`.
         target, threads, precision: As for `compile`.
-        shapes: As for `compile`; each model takes those that are of its inputs.
-        budget: What it may take: seconds, or a text such as "90s", "10m" or "1h".
+        shapes: As for `compile`; each model uses those of its own inputs.
+        budget: The time for the search: seconds, or a text such as "90s", "10m" or "1h".
         database: The path of a file, or an object with the methods of `tuning.database.RecordStore`; by default the
             user's, in the cache folder.
-        rpc, key: "host:9190", a tracker of TVM RPC, and the key of servers that it knows: points are measured on all of
-            these that are free, in place of this machine, while others are built here. The target is that of each
-            server's CPU unless one is named, and so are the threads; measurements of different CPUs are kept apart, and
-            `compile` takes those of a server on a machine like it.
-        on_progress: Is called with what was done so far, after each few points.
-        bounds: As for `compile`: the sizes of open dimensions by their names, of which each model is tuned at one.
+        rpc, key: A tracker of TVM RPC ("host:9190") and the key of its servers. Points are then measured on all of
+            these servers that are free, while others are compiled here. Target and threads are by default those of
+            each server. Measurements of different kinds of CPU are kept apart; `compile` uses those of its own kind.
+        on_progress: Called with the state so far, after every few points.
+        bounds: As for `compile`; each model is tuned at one size of each dimension.
 
     Raises:
         OptionError: An option has a value that is not allowed, there is no place for what is measured, or the target
             is not this machine.
         ResourceError: There are too few CPUs for so many threads.
-        TargetError: The tracker does not answer, it knows no server of that key that is free, or one cannot run code
-            for the target.
+        TargetError: The tracker does not answer, it has no free server with that key, or one cannot run code for the
+            target.
         DeviceLostError: All servers were lost. What was measured is kept.
         FusionError: A model is at fault; nothing is measured then.
     """
@@ -96,8 +95,10 @@ class _Asked:
 
     Attributes:
         given: The models.
-        options: Of their compilation.
+        options: The options of `compile` for them.
         seconds: The budget.
+        store: Where measurements are kept.
+        on_progress: Called with the state so far.
     """
 
     given: Sequence[GivenModel]
@@ -142,7 +143,7 @@ class _Asked:
 
 
 def _required_store(store: RecordStore | None) -> RecordStore:
-    """Return `store`, or raise unless what is measured can be kept: who finds out later has waited for nothing."""
+    """Return `store`, after checking that measurements can be kept there: later would be too late to find out."""
     if store is None:
         raise OptionError("there is no place for what is measured", hint="name the file of a database")
     if isinstance(store, Database):
