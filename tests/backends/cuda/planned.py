@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from backends.cuda.codegen.device_code import DeviceKernels, read_code
@@ -11,15 +13,25 @@ from fusion.tensors import as_numpy, numpy_dtype
 from tests.backends.cuda.emulator.emulate import Counts, emulate
 
 
-def run_planned(module: CompiledModule, *arrays: np.ndarray, orders: tuple[int, ...] = (3,)) -> list[np.ndarray]:
-    """Return the outputs; all that kernels write to begins as ones in each bit, which are NaN."""
+def run_planned(
+    module: CompiledModule,
+    *arrays: np.ndarray,
+    orders: tuple[int, ...] = (3,),
+    seen: Callable[[str, list[Counts]], None] = lambda kernel, counts: None,
+) -> list[np.ndarray]:
+    """Return the outputs; all that kernels write to begins as ones in each bit, which are NaN.
+
+    Args:
+        seen: Is told of each call what the accesses of its launches add up to.
+    """
     (form,) = module.specializations
     code = form.code
     assert code is not None
     kernels = read_code(code.library())
     memory = _Memory(code.plan, arrays, [as_numpy(weight) for weight in code.weights])
     for call in code.plan.calls:
-        run_kernels(kernels[call.kernel], [memory.view(argument) for argument in call.arguments], orders)
+        held = [memory.view(argument) for argument in call.arguments]
+        seen(call.kernel, run_kernels(kernels[call.kernel], held, orders))
     return [memory.view(output.place) for output in code.plan.outputs if output.place is not None]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import prod
 
 from tvm import tirx
 from tvm.ir import Var
@@ -15,22 +14,19 @@ from backends.cuda.codegen.device_functions import barrier, call_device
 from backends.cuda.devices import WARP, CudaDevice
 from backends.cuda.kernels.device_arithmetic import combined
 from backends.cuda.kernels.launch import bound_loop
-from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes
+from backends.cuda.kernels.registers import Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
 from backends.cuda.kernels.rows.read import RowRegion, read_rows
-from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES, SharedRun, sector_share
+from backends.cuda.kernels.rows.share import LONGEST, RowShare, fills_row, lanes_of, threads_of_block, threads_of_row
+from backends.cuda.kernels.runs import SharedRun
 from backends.cuda.kernels.warps import shuffled
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
-from backends.tensorir.inlining import Resolver, guards
-from backends.tensorir.stages import Stage, dtype_of, item_bytes_of, loads, shape_of
+from backends.tensorir.inlining import Resolver
+from backends.tensorir.stages import Stage, dtype_of, shape_of
 from fusion.declined import Declined
 
-_THREADS = 128
-_OF_THREAD = 32
-"""Elements of a row that a thread holds at most, a register each for each value that is held."""
-_MOST_THREADS = 1024
 _FLOAT_BYTES = 4
 _ROWS, _COLUMNS = "rows", "columns"
 """What a block brings as one run: its rows, or what all rows have at each column."""
@@ -78,12 +74,12 @@ def emit_region(region: RowRegion, device: CudaDevice) -> tirx.Stmt:
     Raises:
         Declined: The rows are too long.
     """
-    if region.width > _OF_THREAD * _MOST_THREADS:
+    if region.width > LONGEST:
         raise Declined(f"rows of {region.width} elements are too long for a block")
-    many = _lanes(region)
+    many = lanes_of(region)
     vectors = region.width // many
-    group = _threads_of_row(vectors, region.width)
-    threads, shared_bytes = _threads_of_block(region, many, group, device)
+    group = threads_of_row(vectors, region.width)
+    threads, shared_bytes = threads_of_block(region, many, group, device)
     of_block = threads // group
     nest = Nest()
     with (
@@ -98,7 +94,7 @@ def emit_region(region: RowRegion, device: CudaDevice) -> tirx.Stmt:
         is_stored = None if is_whole else wanted < region.rows
         behind = first + of_block if is_whole else tirx.min(first + of_block, int64(region.rows))
         chunks = -(-vectors // group)
-        share = _Share(
+        share = RowShare(
             region, many, group=group, chunks=chunks, member=member, is_stored=is_stored, rows=(first, behind),
             is_run=shared_bytes > 0,
         )  # fmt: skip
@@ -116,85 +112,6 @@ def emit_region(region: RowRegion, device: CudaDevice) -> tirx.Stmt:
     return nest.finish()
 
 
-def _threads_of_row(vectors: int, width: int) -> int:
-    """Return how many threads share a row, a power of two: lanes of a warp, or where these would hold too much, warps
-    of which each thread has at least two accesses."""
-    if width <= WARP * _OF_THREAD:
-        return min(WARP, 1 << (vectors - 1).bit_length())
-    wanted = max(-(-width // _OF_THREAD), min(vectors // 2, _MOST_THREADS // 2))
-    return int(min(_MOST_THREADS, 1 << (wanted - 1).bit_length()))
-
-
-def _threads_of_block(region: RowRegion, many: int, group: int, device: CudaDevice) -> tuple[int, int]:
-    """Return how many threads a block has, and the shared memory of its rows where they pass through it as one run, 0
-    where they are read where they lie.
-
-    What the rows of a block have in memory, be it a number each, begins and ends with sectors, but for rows of a block
-    each.
-    """
-    threads = group if group > WARP else _THREADS  # warps that share a row have the shared memory of their block
-    sizes = [item_bytes_of(buffer) for buffer in _in_memory(region)]
-    share = min(sector_share(region.width, size, many, group) for size in sizes)
-    if share >= GOOD_SHARE and all(_is_row(region, buffer) for buffer in region.outputs):
-        return threads, 0
-    least, is_run = min(sizes), share < GOOD_SHARE
-    if group <= WARP:
-        threads *= 2
-        threads *= 2 if threads // group * least % SECTOR_BYTES else 1
-    shared_bytes = SharedRun.bytes_of(threads // group * region.width, max(sizes)) if is_run else 0
-    return threads, shared_bytes if shared_bytes <= device.block_shared_bytes else 0
-
-
-def _is_row(region: RowRegion, buffer: Var) -> bool:
-    """Return whether what a stage makes of a row has all of its columns."""
-    return prod(shape_of(buffer)) == region.width
-
-
-def _in_memory(region: RowRegion) -> set[Var]:
-    """Return what is read from and written to memory."""
-    stages = (*region.stages, *region.inlined.values())
-    made = {stage.buffer for stage in stages} - set(region.outputs)
-    return {load.source for stage in stages for load in loads(stage.value)} - made | set(region.outputs)
-
-
-def _lanes(region: RowRegion) -> int:
-    """Return how many neighbours one access brings: all rows begin where that is aligned. What is read in branches is
-    read element by element, by lanes side by side."""
-    if any(guards(stage.value) for stage in (*region.stages, *region.inlined.values())):
-        return 1
-    many = ACCESS_BYTES // max(map(item_bytes_of, _in_memory(region)))
-    while region.width % many:
-        many //= 2
-    return many
-
-
-@dataclass(frozen=True)
-class _Share:
-    """What one thread has of a row: `chunks` times `many` neighbours.
-
-    Attributes:
-        group: Threads that share the row, a power of two.
-        member: Which of them the thread is.
-        is_stored: Whether the thread's row is one of its own; None where that is so of all threads.
-        rows: The first row of the block, and the one behind its last.
-        is_run: Whether they pass through shared memory.
-    """
-
-    region: RowRegion
-    many: int
-    group: int
-    chunks: int
-    member: Var
-    is_stored: Expr | None
-    rows: tuple[Expr, Expr]
-    is_run: bool
-
-    @property
-    def is_full(self) -> bool:
-        """Whether all chunks of all threads are inside of the row."""
-        return self.chunks * self.group * self.many == self.region.width
-
-
 @dataclass
 class _Writer:
     """Adds the loops of one stage after the other.
@@ -208,7 +125,7 @@ class _Writer:
     """
 
     nest: Nest
-    share: _Share
+    share: RowShare
     held: HeldRow
     run: SharedRun
     kept: dict[Var, Var] = field(default_factory=dict)
@@ -220,7 +137,7 @@ class _Writer:
         """Add what computes a stage into registers, and stores it if it is an output."""
         region = self.share.region
         is_output = stage.buffer in region.outputs
-        has_columns = bool(region.axes_of(stage)) or (is_output and _is_row(region, stage.buffer))
+        has_columns = bool(region.axes_of(stage)) or (is_output and fills_row(region, stage.buffer))
         is_row = stage.combine is None and has_columns
         elements = None if is_row else 1
         result = self.held.register(stage.buffer.name, dtype_of(stage.buffer), elements)
