@@ -80,6 +80,8 @@ CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (lambda b, x: op.sum(x, -1), lambda x: x.sum(-1), [(3, 10_007)]),
     (lambda b, x: op.nn.relu(x), lambda x: np.maximum(x, 0), [(17, 147)]),
     (lambda b, x: op.permute_dims(x, [0, 2, 1]), lambda x: x.transpose(0, 2, 1), [(2, 64, 96)]),
+    (lambda b, x: op.permute_dims(x, [1, 0]), lambda x: x.T, [(801, 64)]),
+    (lambda b, x: op.permute_dims(x, [1, 0]), lambda x: x.T, [(32, 1089)]),
 ]
 
 

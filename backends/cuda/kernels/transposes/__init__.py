@@ -12,7 +12,7 @@ _NAME = "transposes"
 
 
 def _schedule(func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
-    return Scheduled(emit_transpose(func), _NAME, "tiles of 32 x 32, 256 threads")
+    return Scheduled(emit_transpose(func), _NAME, "tiles that are turned, 256 threads")
 
 
 TEMPLATE = CudaTemplate(_NAME, _schedule)
