@@ -1,4 +1,4 @@
-"""A Relax function as the bindings that it consists of: in order, what makes each variable, and who reads it."""
+"""The view of a Relax function that all passes share: its bindings in order, and the readers of each variable."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tvm import relax
 
 @dataclass(frozen=True, eq=False)
 class Bindings:
-    """The bindings of a function or of a branch.
+    """The bindings of a function, or of a branch of an If.
 
     Attributes:
-        all: In the order they run; a `MatchCast` among them also defines the dimensions that it names.
-        result: What is returned.
+        all: The bindings, in the order of execution. A `MatchCast` also defines the symbols in its type.
+        result: The expression that is returned.
     """
 
     all: tuple[relax.Binding, ...]
@@ -24,19 +24,19 @@ class Bindings:
 
     @classmethod
     def of(cls, func: relax.Function | relax.SeqExpr, *, branches: bool = False) -> Bindings:
-        """Return the bindings of a function, or of a body; with `branches` those inside of each If too, before its
-        own."""
+        """Return the bindings of a function, or of a body; with `branches` also those inside each If, before that of
+        the If."""
         body = func.body if isinstance(func, relax.Function) else func
         return cls(tuple(_inside(body) if branches else all_bindings(body)), body.body)
 
     @cached_property
     def values(self) -> Mapping[relax.Var, relax.Expr]:
-        """What each variable is bound to."""
+        """The expression that each variable is bound to."""
         return {binding.var: binding.value for binding in self.all}
 
     @cached_property
     def readers(self) -> Mapping[relax.Var, Sequence[relax.Var]]:
-        """For each variable those bound to what reads it, one entry for each place."""
+        """For each variable, the variables whose expressions read it, once for each time they do."""
         found: dict[relax.Var, list[relax.Var]] = {binding.var: [] for binding in self.all}
         for binding in self.all:
             for read in variables(binding.value):
@@ -45,7 +45,7 @@ class Bindings:
 
     @cached_property
     def returned(self) -> frozenset[relax.Var]:
-        """The variables in the result."""
+        """The variables that the result reads."""
         return frozenset(variables(self.result))
 
     @cached_property
@@ -53,8 +53,8 @@ class Bindings:
         return frozenset(binding.var for binding in self.all if isinstance(binding, relax.MatchCast))
 
     def resolve(self, expr: relax.Expr) -> relax.Expr:
-        """Follow aliases, and fields of tuples that are spelled out (kernels with several outputs make those); what a
-        `MatchCast` binds is none."""
+        """Follow aliases, and items of tuples that are built in the function, as kernels with several outputs do. A
+        `MatchCast` is no alias."""
         while isinstance(expr, relax.Var) and expr not in self._casts:
             value = self.values.get(expr)
             if isinstance(value, relax.TupleGetItem):
@@ -66,7 +66,7 @@ class Bindings:
         return expr
 
     def results(self) -> list[relax.Expr]:
-        """Return each field of what is returned, without aliases."""
+        """Return the results, without aliases: the fields of the tuple that is returned, or the only result."""
         result = self.resolve(self.result)
         return [self.resolve(field) for field in (result.fields if isinstance(result, relax.Tuple) else [result])]
 
@@ -86,7 +86,7 @@ def _inside(body: relax.SeqExpr) -> Iterator[relax.Binding]:
 
 
 def variables(expr: relax.Expr) -> Iterator[relax.Var]:
-    """Yield the variables that `expr` reads, once for each place."""
+    """Yield the variables that `expr` reads, once for each time it does."""
     if isinstance(expr, relax.Var) and not isinstance(expr, relax.GlobalVar):
         yield expr
     elif isinstance(expr, relax.Tuple):
@@ -107,7 +107,7 @@ def call_name(expr: relax.Expr | None) -> str:
 
 
 def data_of(call: relax.Call) -> relax.Expr:
-    """Return the first operand: the tensor that an operator works on."""
+    """Return the first operand, the tensor that an operator works on."""
     return call.args[0]
 
 
@@ -128,11 +128,11 @@ def is_call_tir(value: relax.Expr) -> bool:
 
 
 def callee(call: relax.Call) -> relax.Expr:
-    """Return what a `call_tir`, or one in place or of a packed function, calls."""
+    """Return the function that a `call_tir`, `call_tir_inplace` or call of a packed function calls."""
     return call.args[0]
 
 
 def call_arguments(call: relax.Call) -> list[relax.Expr]:
-    """Return the tensors that a `call_tir`, or one in place, reads."""
+    """Return the tensors that a `call_tir` or `call_tir_inplace` reads."""
     given = call.args[1]
     return list(given.fields) if isinstance(given, relax.Tuple) else [given]

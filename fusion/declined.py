@@ -1,4 +1,4 @@
-"""The one way to decline: who does not take what it was given raises the reason, and a log keeps it for `explain()`."""
+"""The one way to decline: raise `Declined` with the reason, which is logged for `explain()`."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from types import MappingProxyType
 from tvm_ffi import register_error
 
 _NAMED = 4
-"""Places of which one thing is said that are named."""
+"""How many values a note names before it counts the others."""
 
 
 @register_error  # unregistered, one raised in a `structural_map` came out of it as a RuntimeError
 class Declined(Exception):
-    """Raised by a converter, a rewrite, a layout rule, a lowering or a template that could take what it was given and
-    does not; the text says why, as the end of a sentence. Somebody else takes it then: ONNX Runtime a node, TVM a call,
-    plain loops a kernel; where nobody does, as with Relay's operators, an error has the reason.
+    """Raised by a converter, a rewrite, a layout rule, a lowering or a template that is meant for what it was given but
+    does not support it. The text says why, as the end of a sentence. Something else takes over: ONNX Runtime runs the
+    node, TVM's form the call, plain loops the kernel. If nothing does, as for Relay's operators, an error has the
+    reason.
 
-    What has another form than the one that somebody takes is not his to decline: patterns, marks and `concerns` tell.
+    Something for which it is not meant at all is no case of declining: patterns, marks and `concerns` say so before.
     """
 
 
 @dataclass
 class Declines:
-    """What was declined while a graph was compiled.
+    """A log of what was declined while a graph was compiled.
 
     Attributes:
-        values: The values that one thing is said of, by operator, what was not done with it, and why.
+        values: (operator, what was declined, reason) -> the names of the values for which it was.
     """
 
     values: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
     def add(self, operator: str, value: str, what: str, reason: str) -> None:
-        """Note that `what` was declined for the `operator` that makes a `value`."""
+        """Note that `what` was declined for the `operator` that computes `value`."""
         self.values.setdefault((operator.removeprefix("relax."), what, reason), []).append(value)
 
     def notes(self, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-        """Return a sentence for each operator, what was declined and the reason.
+        """Return a sentence for each operator, declined thing and reason.
 
         Args:
-            origins: The operators of the model that values are of, where they are known.
+            origins: Name of a value -> the operator of the model that it is from, if it is known.
         """
         return [
             f"{operator} of {_listed([origins.get(value, repr(value)) for value in values])}: {what}: {reason}"

@@ -1,4 +1,4 @@
-"""Extents that depend on sizes which only a call knows; running a saved module needs nothing else of them."""
+"""Extents that depend on symbolic sizes. Running a saved module needs only this of them, and no TVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 Sizes = Mapping[str, int]
-"""The size of each symbol."""
+"""Symbol -> its size."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Extent:
         return not self.symbols
 
     def at(self, sizes: Sizes) -> int:
-        """Return the number that it is at these sizes."""
+        """Return its value at these sizes."""
         return self.coefficient * prod(sizes[symbol] for symbol in self.symbols) + self.constant
 
     def with_sizes(self, sizes: Sizes) -> Extent:
-        """Return the same where the symbols that `sizes` has are these numbers."""
+        """Return it with the symbols in `sizes` replaced by their sizes."""
         left = tuple(symbol for symbol in self.symbols if symbol not in sizes)
         known = self.coefficient * prod(sizes[symbol] for symbol in self.symbols if symbol in sizes)
         return Extent(self.constant, known, left) if left and known else Extent(self.constant + known)
@@ -41,15 +41,15 @@ class Extent:
 
 @dataclass(frozen=True)
 class DerivedSize:
-    """The size of a symbol that follows from those of others: `sum(parts) // divisor`, as that of an image behind a
-    stride of 2, `(width + 1) // 2`, or that of two rows behind one another."""
+    """A symbol whose size follows from other symbols: `sum(parts) // divisor`. Examples are the width of an image after
+    a stride of 2, `(width + 1) // 2`, and the length of two rows after one another."""
 
     symbol: str
     parts: tuple[Extent, ...]
     divisor: int = 1
 
     def at(self, sizes: Sizes) -> int:
-        """Return the number that it is at the sizes of the others."""
+        """Return its size, given those of the other symbols."""
         return sum(part.at(sizes) for part in self.parts) // self.divisor
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class DerivedSize:
 
 
 def with_derived(sizes: Sizes, derived: Iterable[DerivedSize]) -> dict[str, int]:
-    """Return `sizes` and those that follow from them, each from those before it."""
+    """Return `sizes` with the derived ones, each of which follows from those before it."""
     found = dict(sizes)
     for size in derived:
         found[size.symbol] = size.at(found)

@@ -1,4 +1,4 @@
-"""What passes tell of what they did, beside the module that they return."""
+"""What passes report beside the module that they return."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Fact = TypeVar("Fact")
 
 @dataclass(frozen=True)
 class PassResult(Generic[Fact]):
-    """What a pass made of a module.
+    """The result of a pass.
 
     Attributes:
         mod: The module.
-        fact: What later passes, or reports, need to know of how it was made.
-        failures: What failed inside of it and was done without, a sentence of `fusion.failures.report` each.
+        fact: What the pass reports to later passes and to `explain()`.
+        failures: What failed inside the pass and was skipped, a sentence of `fusion.failures.report` each.
     """
 
     mod: tvm.IRModule
@@ -27,11 +27,11 @@ class PassResult(Generic[Fact]):
 
 
 class TellingPass(ABC, Generic[Fact]):
-    """A pass that has more to tell than the module it returns; a new value at every call, so that it keeps none."""
+    """A pass that reports a fact beside the module. The fact is part of the result, so the pass itself has no state."""
 
     @abstractmethod
     def run(self, mod: tvm.IRModule) -> PassResult[Fact]:
-        """Return what this pass makes of `mod`, and what it tells of that."""
+        """Return the new module and the fact; `mod` stays as it is."""
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         return self.run(mod).mod
@@ -39,7 +39,7 @@ class TellingPass(ABC, Generic[Fact]):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the passes over one module told, in their order."""
+    """The facts that the passes over one module reported, in order."""
 
     told: tuple[object, ...] = ()
 
@@ -48,6 +48,6 @@ class Facts:
         return Facts((*self.told, fact))
 
     def get(self, kind: type[Fact]) -> Fact:
-        """Return the last fact of class `kind`; an empty one where no pass told any."""
+        """Return the last fact of class `kind`; `kind()` if no pass reported one."""
         found = [fact for fact in self.told if isinstance(fact, kind)]
         return found[-1] if found else kind()

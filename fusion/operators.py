@@ -1,4 +1,4 @@
-"""What every pass may ask of a Relax operator: one row for each that TVM has, which a test holds."""
+"""Facts of Relax operators that passes ask for: a row for each operator that TVM has, which a test checks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from enum import Enum
 
 
 class OperatorKind(Enum):
-    """What an operator does with the axes of its operands, and so in which orders in memory it can run.
+    """What an operator does with the axes of its operands, and so in which layouts it can run.
 
     Attributes:
-        ELEMENTWISE: Each element of the result is made of those in its place, with broadcasting: any order.
-        RESHAPE: The same elements under other sizes: nothing moves where the axes divide.
-        TRANSPOSE: The axes change places: nothing moves, they are renamed.
+        ELEMENTWISE: An element of the result depends on those at its place, with broadcasting. Any layout.
+        RESHAPE: The same elements under another shape. No data moves if the axes factor.
+        TRANSPOSE: A permutation of axes. No data moves; the axes are renamed.
         MOVE: Elements are copied to other places, along axes that can be renamed.
-        CONTRACTION: A sum of products: matmuls and convolutions.
-        POOL: A window over the images of each channel.
+        CONTRACTION: Sums of products: matmuls and convolutions.
+        POOL: A window over the image of each channel.
         RESIZE: Images get another size, each channel by itself.
-        ALONG_AXIS: Each row of one axis by itself, as softmax.
-        ROW_NORM: Rows of the last axes are normalised.
-        CHANNEL_NORM: Groups of channels, or each, are normalised.
+        ALONG_AXIS: Each row along one axis by itself, such as softmax.
+        ROW_NORM: Normalisation of rows along the last axes.
+        CHANNEL_NORM: Normalisation of channels, or of groups of them.
         REDUCTION: Axes vanish, or keep one element.
-        FIXED: Its axes have the places that the operator's definition gives them.
+        FIXED: The definition of the operator fixes the order of axes.
         NEW: It reads no tensor.
-        CALL: A function, or something of the program and not of a tensor.
+        CALL: A function call, or an operator that is not on tensors.
     """
 
     ELEMENTWISE = "elementwise"
@@ -45,12 +45,12 @@ class OperatorKind(Enum):
 
 @dataclass(frozen=True)
 class Operator:
-    """A row.
+    """The facts of one operator.
 
     Attributes:
         kind: What it does with axes.
-        flops: Operations for each element of the result, those that take several instructions counted as so many; of a
-            reduction, for each element that it reads; of a contraction, without its products.
+        flops: Operations per element of the result, weighted by the number of instructions; for a reduction, per
+            element that it reads; for a contraction, without the sums of products.
     """
 
     kind: OperatorKind

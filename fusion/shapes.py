@@ -1,4 +1,4 @@
-"""Shapes of values, as far as they are known before a run."""
+"""Shapes of Relax values, as far as they are known before a run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     tirx.FloorDiv: operator.floordiv,
     tirx.FloorMod: operator.mod,
 }
-"""What is computed of sizes."""
+"""The arithmetic that shapes may have."""
 
 
 def as_ints(values: Sequence[object]) -> tuple[int, ...]:
-    """Return what an attribute that is a list of integers holds as Python's numbers."""
+    """Return an attribute that is a list of integers as Python ints."""
     return tuple(int(value) for value in values)  # type: ignore[call-overload]
 
 
 def dims_of(shape: relax.Expr | None) -> Dims | None:
-    """Return the extents of the shape of a tensor, None for each that only the run knows; None where not even the rank
-    is known."""
+    """Return the extents of a shape, with None for symbolic ones; None if not even the rank is known."""
     if not isinstance(shape, relax.ShapeExpr):
         return None
     # A slice is a list: an iterator over an array of TVM's takes twice as long.
@@ -35,18 +34,18 @@ def dims_of(shape: relax.Expr | None) -> Dims | None:
 
 
 def known_extents(shape: relax.Expr | None) -> tuple[int, ...] | None:
-    """Return the extents of a shape; None unless all are known before the run."""
+    """Return the extents of a shape; None unless all are static."""
     dims = dims_of(shape)
     return None if dims is None or None in dims else tuple(dim for dim in dims if dim is not None)
 
 
 def known_shape(value: relax.Expr) -> tuple[int, ...] | None:
-    """Return the shape of `value`; None unless it is a tensor of which all extents are known before the run."""
+    """Return the shape of `value`; None unless it is a tensor with static extents."""
     return known_extents(value.ty.shape) if isinstance(value.ty, relax.TensorType) else None
 
 
 def shape_at(value: relax.Expr, sizes: Sizes) -> tuple[int, ...] | None:
-    """Return the shape of `value` where its symbols have these sizes; None unless that is all it depends on."""
+    """Return the shape of `value` if its symbols have these sizes; None if it depends on anything else."""
     if not sizes:
         return known_shape(value)
     shape = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
@@ -57,7 +56,7 @@ def shape_at(value: relax.Expr, sizes: Sizes) -> tuple[int, ...] | None:
 
 
 def _extent_at(expr: tirx.PrimExpr, sizes: Sizes) -> int | None:
-    """Return the number that an expression is at `sizes`; None where it depends on more."""
+    """Return the value of an expression at `sizes`; None if it depends on anything else."""
     if isinstance(expr, tirx.IntImm):
         return int(expr.value)
     if isinstance(expr, tirx.Var):
@@ -70,10 +69,10 @@ def _extent_at(expr: tirx.PrimExpr, sizes: Sizes) -> int | None:
 
 
 def is_static(value: relax.Expr) -> bool:
-    """Return whether `value` is a tensor of known extents."""
+    """Return whether `value` is a tensor with static extents."""
     return known_shape(value) is not None
 
 
 def static_shape(value: relax.Expr | tirx.Var) -> tuple[int, ...]:
-    """Return the shape of a tensor, or of a buffer of a PrimFunc, whose extents are all known."""
+    """Return the shape of a tensor, or of a buffer of a PrimFunc, whose extents are static."""
     return tuple(int(extent) for extent in value.ty.shape)

@@ -1,8 +1,8 @@
-"""tvm_ffi's walks and rewrites of trees by node types, without what they find out anew at each call.
+"""tvm_ffi's walks and rewrites of trees by node type, without their overhead at each call.
 
-tvm_ffi resolves the type of each callback, and for mutations inspects its signature, whenever one of its functions is
-called. Most of our trees are single expressions, and MobileViT needs 20,000 calls: 1.9 of the 5.4 s that Python took to
-compile it.
+tvm_ffi resolves the node type of each callback, and for mutations inspects its signature, whenever one of its functions
+is called. Most trees here are single expressions, and MobileViT needs 20,000 calls: that was 1.9 of the 5.4 s that
+Python took to compile it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FOUND = VisitInterrupt()
 
 
 def walk(root: Any, *visits: tuple[Kinds, Visit]) -> None:
-    """Call the first of `visits` whose kinds a node is of, for each node of `root`, children first."""
+    """For each node of `root`, children first, call the first of `visits` for its kind."""
     _walk(root, list(_by_index(visits)), [], int(WalkOrder.POSTORDER))
 
 
@@ -39,16 +39,17 @@ def find(root: Any, kinds: Kinds) -> list[Any]:
 
 
 def contains(root: Any, *tests: tuple[Kinds, Callable[[Any], bool]]) -> bool:
-    """Return whether any node of `root` passes the first of `tests` for its kind; the first that does ends the walk."""
+    """Return whether a node of `root` passes the first of `tests` for its kind. The walk ends with the first that
+    does."""
     visits = [(kinds, lambda node, test=test: _FOUND if test(node) else None) for kinds, test in tests]
     return _walk(root, list(_by_index(visits)), [], int(WalkOrder.POSTORDER)) is not None
 
 
 def map_nodes(root: Any, *replacements: tuple[Kinds, Visit]) -> Any:
-    """Return `root` with each node as the first of `replacements` for its kind returns it, children first.
+    """Return `root` with each node, children first, replaced by the first of `replacements` for its kind.
 
-    What one of these raises is raised once the map is over: where it goes through tvm_ffi's (0.1.14) while a child is
-    another one already, memory is freed twice, and the process ends somewhere else.
+    An exception of these is raised only after the map has ended: if it passes through tvm_ffi (0.1.14) when a child was
+    replaced already, memory is freed twice, and the process crashes later.
     """
     raised: list[BaseException] = []
 
@@ -72,7 +73,8 @@ def map_nodes(root: Any, *replacements: tuple[Kinds, Visit]) -> Any:
 
 
 def mutate(root: Any, rules: Sequence[tuple[Kinds, Rule]]) -> Any:
-    """Return `root` with the first matching rule applied to each node; the rule decides about the node's children."""
+    """Return `root` with the first matching rule applied to each node, from the root; the rule visits the children, or
+    not."""
     return _mutate(root, [(index, rule, False) for index, rule in _by_index(rules)])
 
 

@@ -1,8 +1,7 @@
-"""A small builder for loop nests written straight in TensorIR.
+"""A small builder for loop nests in TensorIR.
 
-The anchored templates emit their loops instead of deriving them with schedule primitives: edges get bodies of their
-own in place of predicates (a predicated vector store becomes scalar code in TVM), and a kernel is emitted in
-milliseconds.
+Templates emit their loops instead of deriving them by schedule primitives. So edges get bodies of their own in place of
+predicates (TVM turns a predicated vector store into scalar code), and a kernel is emitted in milliseconds.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 MASKED = "fusion.masked"
-"""Around statements of which some lanes are idle; its value says how many are not."""
+"""Attribute around statements with idle lanes; its value is the number of active ones."""
 
 Expr = Any  # a TensorIR expression or a Python number
 
 
 class Nest:
-    """Statements of a loop nest in the order they are added."""
+    """A loop nest under construction: statements are added in order to the innermost open body."""
 
     def __init__(self) -> None:
         self._open: list[list[tirx.Stmt]] = [[]]
@@ -56,7 +55,7 @@ class Nest:
         return var
 
     def settle(self, name: str, value: Expr) -> tirx.Var:
-        """Name a value that is computed here: TVM's simplifier puts what `bind` computes wherever the name stands."""
+        """Name a value that is computed here, once. (TVM's simplifier substitutes what `bind` names at each use.)"""
         return self.bind(name, self.keep(name, value))
 
     def keep(self, name: str, value: Expr) -> tirx.BufferLoad:
@@ -69,15 +68,15 @@ class Nest:
 
     @contextmanager
     def apart(self) -> Iterator[list[tirx.Stmt]]:
-        """Open a list of statements that the caller puts in their place."""
+        """Open a list of statements, which the caller will add where they belong."""
         self._open.append([])
         yield self._open[-1]
         self._open.pop()
 
     @contextmanager
     def run(self, name: str, extent: Expr, kind: ForKind = ForKind.SERIAL, begin: Expr = 0) -> Iterator[tirx.Var]:
-        """Open a loop over [begin, begin + extent) that has a variable in any case, as what is known of expressions is
-        known of variables: one of a single iteration leaves its body, behind a variable that is `begin`."""
+        """Open a loop over [begin, begin + extent) that yields a variable in any case, as analyzers know ranges of
+        variables. A single iteration becomes its body, after a variable with the value `begin`."""
         if isinstance(extent, int) and extent == 1:
             yield self.bind(name, int64(begin))
             return
@@ -88,7 +87,7 @@ class Nest:
 
     @contextmanager
     def loop(self, name: str, extent: Expr, kind: ForKind = ForKind.SERIAL) -> Iterator[Expr]:
-        """Open a loop; one of a single iteration leaves only its body."""
+        """Open a loop over [0, extent). A single iteration becomes its body, with index 0."""
         var = tirx.Var(name, "int64")
         is_single = isinstance(extent, int) and extent == 1 and kind is not ForKind.PARALLEL
         with self.apart() as body:

@@ -1,4 +1,4 @@
-"""Reads a fused PrimFunc: which block is the anchor, and what the others do with each of its results.
+"""Reads a fused PrimFunc: which block is the anchor, and what the others compute from its result.
 
 Blocks after the anchor are its epilogue. They are composed into one expression per output buffer, over the
 coordinates of the anchor's result, so that a template can apply them to values that are still in registers.
@@ -28,8 +28,8 @@ from partition.access import ANCHOR, find_anchors
 
 @dataclass(frozen=True)
 class Output:
-    """One result of the kernel: `buffer[indices] = value`, over `coordinates` of the anchor with its result in
-    `accumulator`."""
+    """An output of the kernel, `buffer[indices] = value`, as a function of the `coordinates` of an element of the
+    anchor's result and its value, `accumulator`."""
 
     buffer: Var
     coordinates: tuple[Var, ...]
@@ -38,7 +38,7 @@ class Output:
     value: Expr
 
     def at(self, coordinates: Sequence[Expr], accumulator: Expr) -> tuple[list[Expr], Expr]:
-        """Return indices and value of the store at one point of the anchor's result."""
+        """Return the indices and the value of the store for one element of the anchor's result."""
         indices = [tirx.const(index, "int64") if isinstance(index, int) else index for index in coordinates]
         known = {**dict(zip(self.coordinates, indices, strict=True)), self.accumulator: accumulator}
         return [substitute(index, known) for index in self.indices], substitute(self.value, known)
@@ -49,11 +49,11 @@ class Roles:
     """The parts of an anchored PrimFunc.
 
     Attributes:
-        kind: What the anchor computes, e.g. "conv2d".
-        attrs: The anchor's parameters as its lowering wrote them.
-        operands: Buffers the anchor reads, in the order of its annotation.
-        shape: Shape of the anchor's result.
-        outputs: What is stored for each element of it.
+        kind: The kind of anchor, such as "conv2d".
+        attrs: The annotations of the anchor, as its lowering wrote them.
+        operands: The buffers that the anchor reads, in the order of its reads.
+        shape: The shape of the anchor's result.
+        outputs: The outputs that are stored for each element of it.
     """
 
     kind: str
@@ -83,13 +83,13 @@ def read_roles(func: tirx.PrimFunc) -> Roles:
 
 
 def roles_of(anchor: SBlock, outputs: tuple[Output, ...]) -> Roles:
-    """Return the parts of an anchor of which `outputs` are made."""
+    """Return the roles of a kernel with this anchor and these outputs."""
     attrs = {str(key): value for key, value in anchor.annotations.items()}
     return Roles(anchor_of(anchor), attrs, operands_of(anchor), dims_of(result_of(anchor)), outputs)
 
 
 def anchor_of(block: SBlock) -> str:
-    """Return what the annotation of a complex operator says; "" where there is none."""
+    """Return the kind of anchor that a block is; "" if it is none."""
     return str(block.annotations.get(ANCHOR, ""))
 
 

@@ -1,4 +1,4 @@
-"""Read a PrimFunc of TE-like blocks as a list of stages: one buffer each, computed by one expression over axes."""
+"""Reads a PrimFunc of TE-like blocks as a list of stages: each computes one buffer by one expression over axes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _REDUCE_ITER = 2  # tirx.IterVar.CommReduce
 
 @dataclass(frozen=True)
 class Axis:
-    """An iteration axis from 0 to `extent` - 1."""
+    """An iteration axis over [0, extent)."""
 
     var: Var
     extent: Extent
 
 
 def is_at(index: Expr, axis: Axis) -> bool:
-    """Return whether an index is that of an axis."""
+    """Return whether an index is the variable of an axis, or 0 where its extent is 1."""
     fixed = is_zero(index) and axis.extent == 1
     return fixed or (isinstance(index, Var) and index.same_as(axis.var))
 
@@ -41,11 +41,13 @@ class Stage:
     """`buffer[spatial] = value`, or `buffer[spatial] = combine over reduce of value` beginning with `identity`.
 
     Attributes:
-        buffer: The buffer written, one spatial axis per dimension, in order.
-        value: Expression over the axes that loads other buffers.
-        combine: tirx node class of the reduction (Add, Max, ...); None where there is none.
-        identity: Start value of the reduction.
-        offsets: Where the slice of the buffer begins that is written, an output of the kernel; () where all of it is.
+        buffer: The buffer that is written.
+        spatial: An axis for each dimension of the buffer, in order.
+        reduce: The axes of the reduction.
+        value: The expression over the axes, which loads other buffers.
+        combine: The TensorIR class of the reduction's operator (Add, Max, ...); None without a reduction.
+        identity: The initial value of the reduction.
+        offsets: The start, in each dimension, of the slice of an output that is written; () if all of the buffer is.
     """
 
     buffer: Var
@@ -58,19 +60,19 @@ class Stage:
 
     @property
     def indices(self) -> list[Expr]:
-        """What is written, over the axes."""
+        """The index that is written, over the axes."""
         return self.stored_at([axis.var for axis in self.spatial])
 
     def stored_at(self, position: Sequence[Expr]) -> list[Expr]:
-        """Return the index in the buffer of one position of the spatial axes."""
+        """Return the index in the buffer for a position of the spatial axes."""
         offsets = self.offsets or (0,) * len(position)
         return [index if offset == 0 else index + offset for index, offset in zip(position, offsets, strict=True)]
 
     def combined(self, first: Expr, second: Expr) -> Expr:
-        """Return two partial results of the reduction as one.
+        """Return the combination of two partial results of the reduction.
 
-        A maximum that begins with the lowest finite number is that of a softmax, where NaN pass through the
-        exponentials: it needs no test for them, which `exact_values` adds to other ones.
+        A maximum with a finite initial value is that of a softmax, where NaN propagate through the exponentials. So it
+        needs no test for NaN, which `exact_values` adds to other maxima.
         """
         begins_finite = isinstance(self.identity, tirx.FloatImm) and isfinite(self.identity.value)
         if self.combine is tirx.Max and begins_finite:
@@ -84,16 +86,16 @@ class Stage:
 
     @property
     def iterations(self) -> int:
-        """`points` at typical sizes of symbols, by which work is weighed."""
+        """`points` at typical sizes of symbols, for estimates."""
         return typical(self.points)
 
 
 def read_stages(func: tirx.PrimFunc) -> list[Stage]:
-    """Return the stages of `func` in order of execution.
+    """Return the stages of `func`, in the order of execution.
 
     Raises:
-        Declined: A block is not one store over its whole buffer, or over a slice of an output, or the function is
-            not made of blocks.
+        Declined: The function is not made of blocks, or a block is not one store over a whole buffer or a slice of an
+            output.
     """
     root = func.body
     if not isinstance(root, SBlockRealize):
@@ -117,7 +119,7 @@ def output_buffers(func: tirx.PrimFunc, stages: list[Stage]) -> set[Var]:
 
 
 def loads(value: Expr) -> list[TensorLoad]:
-    """Return every load in an expression, loads inside indices included."""
+    """Return the loads in an expression, including those in indices."""
     return find(value, TensorLoad)
 
 
@@ -141,7 +143,7 @@ def shape_of(buffer: Var) -> tuple[int, ...]:
 
 
 def dims_of(buffer: Var) -> tuple[Extent, ...]:
-    """Return the shape of a buffer, in which symbols may occur."""
+    """Return the shape of a buffer, which may have symbols."""
     return tuple([extent_of(dim) for dim in buffer.ty.shape[:]])
 
 
@@ -151,7 +153,7 @@ def dtype_of(buffer: Var) -> str:
 
 
 def item_bytes_of(buffer: Var) -> int:
-    """Return the size of an element."""
+    """Return the bytes of an element."""
     return int(tvm_ffi.dtype(dtype_of(buffer)).itemsize)
 
 
@@ -205,7 +207,7 @@ def _make_stage(block: SBlock, axes: dict[Var, Axis], reduce: tuple[Axis, ...]) 
 
 
 def _store_axis(index: Expr, extent: Extent, axes: dict[Var, Axis]) -> tuple[Axis, Extent]:
-    """Return the axis that `index` runs over, and where in the dimension of this extent it begins."""
+    """Return the axis of `index`, and its offset in a dimension of this extent."""
     begin: Extent = 0
     if isinstance(index, tirx.Add) and isinstance(index.a, Var) and index.a in axes:
         index, begin = index.a, extent_of(index.b)
@@ -217,8 +219,9 @@ def _store_axis(index: Expr, extent: Extent, axes: dict[Var, Axis]) -> tuple[Axi
 
 
 def _is_slice(begin: Extent, extent: Extent, whole: Extent, axes: Mapping[Var, Axis]) -> bool:
-    """Return whether [begin, begin + extent) is a slice of [0, whole). Of symbols it is at all sizes that the kernel is
-    called with: behind a cache, rows of `total - length` and on are inside of `total`, which no symbol tells."""
+    """Return whether [begin, begin + extent) is a slice of [0, whole). If these are symbolic, all sizes that the kernel
+    is called with are taken to fit: rows from `total - length` on, behind a cache, are inside of `total`, which cannot
+    be proved from the symbols."""
     if all(isinstance(each, int) for each in (begin, extent, whole)):
         return is_within(begin, extent, whole)
     return isinstance(begin, int) or not any(var in axes for var in find(begin, Var))
