@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -62,13 +62,6 @@ def schedule(
     return _ranked(_first(() if plain else _attempts(func, machine, threads, point), func, machine), func)
 
 
-def schedule_with(
-    templates: Sequence[Template[Any, Any]], func: tirx.PrimFunc, machine: Machine, threads: int
-) -> Scheduled:
-    """Schedule one kernel by the first of `templates` that does not decline; the note says why those before it did."""
-    return _first([_default_of(template, func, machine, threads) for template in templates], func, machine)
-
-
 def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices | None:
     """Return the schedule space of `func`, of the first template that supports it; None if none does."""
     for template in takers(func, Marks.of(func)):
@@ -122,7 +115,7 @@ def _reader(template: Template[Any, Any], machine: Machine) -> Callable[[tirx.Pr
     return lambda func, threads: _choices_of(template, func, machine, threads)
 
 
-def _first(attempts: Sequence[_Attempt] | Iterator[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:
+def _first(attempts: Iterable[_Attempt], func: tirx.PrimFunc, machine: Machine) -> Scheduled:
     """Return the result of the first attempt that neither declines nor fails, with vectorisable math functions.
 
     A failure counts as declining: it must not end the compilation, as TVM can run an unscheduled kernel too.

@@ -12,10 +12,10 @@ from tvm import relax, tirx
 from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels import priority
 from backends.cpu.kernels.template import Marks
-from backends.cpu.schedule import schedule_with
 from backends.tensorir.legalize import LEGALIZATIONS
 from backends.tensorir.result import Scheduled
 from fusion import context
+from tests.backends.cpu.kernels.templates import schedule_with
 
 Build = Callable[..., relax.Expr]
 

@@ -17,7 +17,7 @@ from backends.cpu.kernels.recurrent import TEMPLATE
 from backends.cpu.kernels.recurrent.plan import RecurrentPlan, recurrent_space
 from backends.cpu.kernels.recurrent.read import RecurrentKernel, read_recurrent
 from backends.cpu.machine import Machine
-from backends.cpu.schedule import schedule, schedule_with
+from backends.cpu.schedule import schedule
 from backends.tensorir.kernel_info import kernel_info
 from backends.tensorir.repack_weights import repack_weights
 from backends.tensorir.result import Kernel
@@ -27,6 +27,7 @@ from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence, recurr
 from partition.access import MappingKind, read_access
 from partition.recurrence import ACTIVATIONS, LENGTHS, Recurrence, recurrence_of
 from tests.backends.cpu.kernels.anchored import TARGETS, Ran, build_scheduled, check
+from tests.backends.cpu.kernels.templates import schedule_with
 from tests.frontends.test_recurrent_layers import layer
 from tests.passes.modules import UNOPTIMISED, execute
 

@@ -12,12 +12,12 @@ from tvm import relax
 from backends.cpu.kernels import stitch_stages
 from backends.cpu.kernels.stitch_stages.plan import stitch_space
 from backends.cpu.kernels.stitch_stages.read import read_stage_group
-from backends.cpu.schedule import schedule_with
 from backends.tensorir.space import Space
 from fusion import context
 from tests.backends.cpu.kernels import memory_bound as kernels
 from tests.backends.cpu.kernels.anchored import normal
 from tests.backends.cpu.kernels.stitch_stages.example import softmax
+from tests.backends.cpu.kernels.templates import schedule_with
 from tests.passes.modules import Build
 
 op = relax.op
