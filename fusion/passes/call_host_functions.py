@@ -1,4 +1,4 @@
-"""Operators whose results have a size that only the data tells become calls of functions on the host."""
+"""Replaces operators whose result sizes depend on data by calls of functions on the host."""
 
 from __future__ import annotations
 

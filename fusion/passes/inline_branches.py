@@ -1,4 +1,4 @@
-"""Puts the branches of run-time conditions into `main`, each of which was lowered as a module of its own."""
+"""Inlines the branches of run-time conditions, each of which was lowered as a module of its own, into `main`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from partition.substitution import substitute
 class InlineBranches:
     """Every `branch_call` of `main`  ->  an If, and the kernels of its two branches beside those of `main`.
 
-    Kernels of several branches that are equal become one; those of branches that nobody calls are left out. An If
-    splits the dataflow, so that a `main` with one in it, and its branches, are one block each that is no dataflow.
+    Equal kernels of several branches become one; kernels of branches that are not called are dropped. Relax allows no
+    If in a dataflow block, so a `main` with an If, and its branches, become ordinary binding blocks.
 
         y = call_pure_packed("fusion.branch", c, "b0", "b1", x)
         ->  if c: t = call_tir(k0, x); y = t

@@ -1,4 +1,4 @@
-"""Write sums of products over named axes as batched products of matrices, which have templates."""
+"""Lowers einsum to batched matmuls, which have templates."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fusion.shapes import static_shape
 
 @dataclass(frozen=True)
 class LowerEinsum:
-    """`einsum("bik,bjk->bij", x, y)`  ->  `matmul(x, permute_dims(y))`; several axes of one role become one.
+    """`einsum("bik,bjk->bij", x, y)`  ->  `matmul(x, permute_dims(y))`; several axes of one role are merged.
 
-    Left as they are: more or fewer than two operands, a name twice in an operand, a summed name in one operand only,
-    an ellipsis, and axes that broadcast.
+    Einsums stay as they are if they do not have two operands, repeat a name in an operand, sum a name of one operand
+    only, have an ellipsis, or broadcast.
     """
 
     name: str = "lower_einsum"

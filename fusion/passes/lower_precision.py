@@ -1,4 +1,4 @@
-"""Round the operands of matmuls and convolutions to bfloat16, where that makes them faster."""
+"""Rounds the operands of matmuls and convolutions to bfloat16, where that is faster."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MOVES = ("permute_dims", "reshape")
 
 @dataclass(frozen=True)
 class LowerPrecision:
-    """`matmul(x, w)`  ->  `matmul(astype(x, bfloat16), bfloat16 w)`, its result and the sums behind it float32.
+    """`matmul(x, w)`  ->  `matmul(astype(x, bfloat16), bfloat16 w)`, with float32 sums and results.
 
-    Taken are matmuls, but for products of batches whose rows end inside a vector, and channels-last convolutions with
-    constant weights, where an estimate does not say that float32, which has Winograd's method, is faster. A value is
-    rounded once for all that read it so, by the kernel that makes it. Where it would not stay in the caches, a sum
-    reads that copy too, as ResNet's do, and no other is stored.
+    This covers matmuls, except batched ones whose rows end inside a vector, and channels-last convolutions with
+    constant weights, unless float32 with Winograd's algorithm is estimated to be faster. A value is rounded once for
+    all of its readers, by the kernel that computes it. If it is too large for the caches, an addition reads the rounded
+    copy too, as in ResNet, and the float32 value is not stored.
     """
 
     policy: RoundingPolicy

@@ -1,4 +1,4 @@
-"""Make a view of what a kernel only copies to another shape."""
+"""Replaces kernels that only copy their operand to another shape by views."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tvm.relax.analysis import has_reshape_pattern
 
 @dataclass(frozen=True)
 class RewriteReshapes:
-    """`call_tir(copy, x)`  ->  `reshape(x)`, by TVM's pass, where `x` is all that the call is given.
+    """`call_tir(copy, x)`  ->  `reshape(x)`, by TVM's pass, for kernels with `x` as their only operand.
 
-    TVM's pass takes `take(x [1, 4], i)` for such a copy too, as there is one entry only; without its reader the check
-    of `i` goes.
+    Others are hidden from TVM's pass, which takes `take(x [1, 4], i)` for such a copy too, as there is only one entry;
+    the check of `i` would then be dead.
     """
 
     name: str = "rewrite_reshapes"

@@ -1,4 +1,4 @@
-"""Write three-dimensional convolutions as a sum of two-dimensional ones over the planes, which have templates."""
+"""Splits three-dimensional convolutions into sums of two-dimensional ones, which have templates."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fusion.shapes import as_ints, static_shape
 class SplitConv3d:
     """`conv3d(x: NCDHW, w: OIDHW)`  ->  `conv2d(x[0::s], w[:, :, 0]) + conv2d(x[1::s], w[:, :, 1]) + ...`
 
-    One convolution for each plane of the kernel, of all the planes of the image that it meets at once; the additions go
-    into the convolutions' epilogues. A network of three such layers took 2.1 ms with plain loops and takes 0.5.
+    Each plane of the kernel is one convolution, over all planes of the image that it meets, as a batch. The additions
+    are fused into the convolutions. A network of three such layers took 2.1 ms with plain loops, and takes 0.5 ms.
     """
 
     name: str = "split_conv3d"

@@ -1,4 +1,4 @@
-"""Write one-dimensional convolutions as two-dimensional ones, which have templates."""
+"""Rewrites convolutions over one axis as two-dimensional ones, which have templates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fusion.shapes import dims_of
 @dataclass(frozen=True)
 class WidenConvolutions:
     """`conv1d(x: NCW, w: OIW)`  ->  `squeeze(conv2d(expand_dims(x, 3): NCHW, expand_dims(w, 3): OIHW), 3)`,
-    and so a transposed one, whose weights are IOW and IOHW.
+    and transposed ones likewise, with weights IOW and IOHW.
 
-    The image is one column, as what sums over channels cuts rows of an image into tasks and tiles: of one row, layers
-    of few channels ran on one thread, 2 to 3 times as long. A depthwise convolution is over one row, whose neighbours
-    are the lanes where channels are planes: of one column it took three times as long.
+    The image is a single column, since templates that sum over channels divide the rows of an image into tasks and
+    tiles: with a single row, layers of few channels ran on one thread and took 2 to 3 times as long. For a depthwise
+    convolution it is a single row, whose neighbours are the lanes: with a single column it took three times as long.
     """
 
     name: str = "widen_convolutions"

@@ -1,4 +1,4 @@
-"""Concatenations whose parts are written where they belong by the kernels that make them."""
+"""Removes concatenations: kernels write their parts directly into the joined tensor."""
 
 from fusion.passes.concats.place import PlaceConcats as PlaceConcats
 from fusion.passes.concats.placement import Placement as Placement

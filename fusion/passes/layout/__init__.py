@@ -1,4 +1,4 @@
-"""Storage orders: channels-last convolutions, and transposes that cost nothing."""
+"""Chooses the layout of every tensor: channels-last convolutions, and transposes that cost nothing."""
 
 from fusion.passes.layout.assign_layouts import AssignLayouts, StoredIn
 

@@ -1,4 +1,5 @@
-"""Choose a storage order for every tensor, so that convolutions run channels-last and transposes mostly vanish."""
+"""The pass that chooses the layout of every tensor, so that convolutions run channels-last and most transposes
+vanish."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ Value: TypeAlias = Placed | Factored | list[Placed] | relax.Expr  # the last: no
 
 @dataclass(frozen=True)
 class StoredIn:
-    """Where values are.
+    """Which variables hold the values of the old `main`.
 
     Attributes:
-        variables: Names of the variables that hold each one of the old `main`, by its name.
-        declines: What layout rules declined, and why.
+        variables: Name of a variable of the old `main` -> names of the variables that hold its value now.
+        declines: The layout rules that declined, with their reasons.
     """
 
     variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -42,18 +43,18 @@ class StoredIn:
 
 @dataclass(frozen=True)
 class AssignLayouts(TellingPass[StoredIn]):
-    """NCHW graph -> the same graph on channels-last storage.
+    """NCHW graph  ->  the same graph on channels-last storage.
 
-    Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run on the storage their
-    operand already has, transposes and reshapes only rename axes or their parts, and data moves where two orders meet:
-    `conv2d` wants N, H, W, C, unless the image is row-major and it is a 1x1 or depthwise one; an operator without a
-    rule and the function's outputs want row-major. What has to move goes to the order that its readers want.
+    Every tensor is tracked as (stored tensor, order of its axes). Operators with a rule run in the order that their
+    operand has; transposes and reshapes only rename axes, or factors of them; data moves where two orders meet.
+    `conv2d` needs NHWC, unless it is 1x1 or depthwise and its image is row-major. Operators without a rule, and the
+    outputs of the function, need row-major order. Data that has to move goes to the order that its readers prefer.
 
         z = relu(conv2d(x: NCHW))
         ->  t = permute_dims(x, NHWC); z = relu(conv2d(t: NHWC)); permute_dims(z, NCHW)
 
     Attributes:
-        policy: What an order costs.
+        policy: The costs of orders.
     """
 
     policy: LayoutPolicy

@@ -1,4 +1,4 @@
-"""Algebra of storage orders: how a tensor's logical axes lie in memory.
+"""Algebra of layouts: the order of a tensor's logical axes in memory.
 
 An `Order` is a tuple: entry i is the logical axis stored at position i. The identity is row-major storage. NHWC
 storage of a logical NCHW tensor is (0, 2, 3, 1). Axes of size 1 take no space, so their place in an order means

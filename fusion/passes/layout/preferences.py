@@ -1,4 +1,4 @@
-"""In which order those that read a value want it, found from the outputs backwards."""
+"""Which layout the readers of each value prefer, found in one pass backwards from the outputs."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ _ELEMENTWISE, _REDUCTIONS = of_kind(OperatorKind.ELEMENTWISE), of_kind(OperatorK
 
 @dataclass(frozen=True)
 class Preference:
-    """An order, of which the `last` innermost axes matter."""
+    """A preferred order, of which only the `last` innermost axes matter."""
 
     order: Order
     last: int
 
     @staticmethod
     def exactly(order: Order) -> Preference:
-        """Return the preference for every axis of `order`."""
+        """Return the preference for `order` in all axes."""
         return Preference(order, len(order))
 
     @staticmethod
     def innermost(axes: tuple[int, ...], rank: int) -> Preference:
-        """Return the preference that `axes` are the contiguous ones."""
+        """Return the preference for `axes` as the innermost ones."""
         return Preference((*(axis for axis in range(rank) if axis not in axes), *axes), len(axes))
 
     def is_met(self, order: Order, shape: Shape) -> bool:
-        """Return whether `order` has the axes that matter where they are wanted."""
+        """Return whether `order` meets the preference, for a tensor of this shape."""
         wanted = [axis for axis in self.order[len(self.order) - self.last :] if shape[axis] != 1]
         dense = [axis for axis in order if shape[axis] != 1]
         return dense[len(dense) - len(wanted) :] == wanted
 
 
 Preferred = Callable[[relax.Call, "Preference | None"], "Preference | None"]
-"""(call, what is wanted of its result) -> what it wants of its first argument."""
+"""(call, preference of its result) -> its preference for its first argument."""
 
 
 def find_preferences(main: relax.Function) -> dict[relax.Var, Preference]:
-    """Return what most readers of each variable want, the first of them where others are as many; no entry where none
-    wants anything."""
+    """Return the preference of most readers of each variable, the first one in a tie; no entry without a preference."""
     asked: dict[relax.Var, list[Preference]] = {}
     result = main.body.body
     for reader, wanted in _row_major(result):
@@ -65,7 +64,8 @@ def _most(preferences: list[Preference]) -> Preference | None:
 
 
 def _preferred(value: relax.Expr, preference: Preference | None) -> Iterator[tuple[relax.Var, Preference]]:
-    """Yield each variable that `value` reads with what it wants of it; `preference` is what is wanted of `value`."""
+    """Yield each variable that `value` reads with its preference for it, given the `preference` of the readers of
+    `value`."""
     if isinstance(value, relax.Var | relax.TupleGetItem):
         source = value.tuple_value if isinstance(value, relax.TupleGetItem) else value
         if isinstance(source, relax.Var) and preference is not None:
@@ -91,7 +91,7 @@ def _has_rank(expr: relax.Expr, rank: int) -> bool:
 
 
 def _row_major(expr: relax.Expr) -> Iterator[tuple[relax.Var, Preference]]:
-    """Yield the tensors in `expr`, all wanted row-major."""
+    """Yield the tensors in `expr`, with the preference for row-major order."""
     if isinstance(expr, relax.Call):
         for arg in expr.args:
             yield from _row_major(arg)
@@ -103,12 +103,12 @@ def _row_major(expr: relax.Expr) -> Iterator[tuple[relax.Var, Preference]]:
 
 
 def _same(call: relax.Call, preference: Preference | None) -> Preference | None:
-    """An operator that runs in any order."""
+    """An operator that runs in any order passes the preference on."""
     return preference
 
 
 def _image(call: relax.Call, preference: Preference | None) -> Preference | None:
-    """An operator of images that runs channels-last."""
+    """An operator on images runs channels-last."""
     return Preference.exactly(orders.channels_last(call.ty.ndim)) if _has_rule(call) else _plain(call, preference)
 
 
@@ -117,14 +117,14 @@ def _pool(call: relax.Call, preference: Preference | None) -> Preference | None:
 
 
 def _conv2d(call: relax.Call, preference: Preference | None) -> Preference | None:
-    """1x1 and depthwise ones run in either order."""
+    """1x1 and depthwise convolutions run in both orders, others channels-last."""
     shape = static_shape(operand(call, "weight"))
     either = shape[2:] == (1, 1) or int(call.attrs.groups) == shape[0]
     return _pool(call, preference) if either else _image(call, preference)
 
 
 def _has_rule(call: relax.Call) -> bool:
-    """Return whether an operator of images has its channels second and, where it is a convolution, runs
+    """Return whether an operator on images has a layout rule: it is NCHW and, if it is a convolution, can run
     channels-last."""
     layout = getattr(call.attrs, "data_layout", None) or call.attrs.layout
     is_convolution = call_name(call) in ("nn.conv2d", "nn.conv2d_transpose")
@@ -136,7 +136,7 @@ def _plain(call: relax.Call, preference: Preference | None) -> Preference | None
 
 
 def _rows(call: relax.Call, preference: Preference | None) -> Preference | None:
-    """A norm over axes that are contiguous at best."""
+    """A normalisation prefers its axes to be innermost."""
     rank = data_of(call).ty.ndim
     return Preference.innermost(tuple(int(axis) % rank for axis in call.attrs.axes), rank)
 
@@ -147,7 +147,7 @@ def _axis(call: relax.Call, preference: Preference | None) -> Preference | None:
 
 
 def _matmul(call: relax.Call, preference: Preference | None) -> Preference | None:
-    """Rows times a weight matrix want them contiguous, or where that is wanted of the result, the columns."""
+    """A product with a weight matrix prefers contiguous rows, or columns if the readers of the result do."""
     rank = data_of(call).ty.ndim
     if operand(call, "x2").ty.ndim != 2:
         return Preference.exactly(orders.identity(rank))
@@ -163,7 +163,7 @@ def _permute(call: relax.Call, preference: Preference | None) -> Preference | No
 
 
 def _reshape(call: relax.Call, preference: Preference | None) -> Preference | None:
-    """The order from which the wanted one follows without moving anything."""
+    """A reshape prefers the order from which the preferred one follows without moving data."""
     old, new = static_shape(data_of(call)), static_shape(call)
     if preference is None:
         return None

@@ -1,4 +1,4 @@
-"""Gives libraries whole regions of the graph: what they may take, as a graph to be covered, and the pass."""
+"""Gives libraries whole regions of the graph: the graph to be covered, what each library supports, and the pass."""
 
 from fusion.passes.regions.offer import LibraryOffer, try_offer
 from fusion.passes.regions.read import RegionGraph, read_regions
