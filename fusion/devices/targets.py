@@ -183,7 +183,8 @@ def _with_others(devices: tuple[DeviceTarget, ...], allowed: Sequence[int]) -> t
 
 def _parse(target: str) -> DeviceTarget:
     if not isinstance(target, str):
-        raise TargetError(f"a device is named by a string, not {type(target).__name__}", hint=_HINT)
+        inputs = "; the example inputs of a torch module come with it: compile((module, inputs))"
+        raise TargetError(f"a device is named by a string, not {type(target).__name__}", hint=_HINT + inputs)
     name = target.strip()
     kind, _, text = name.partition(":")
     if kind in _OFFLOADED:

@@ -114,6 +114,8 @@ def test_arithmetic_has_the_dtypes_of_torch() -> None:
         "power": lambda x, y, n: torch.pow(n, n.abs()),
         "square": lambda x, y, n: (x.bfloat16() ** 2).float(),
         "shifted": lambda x, y, n: torch.bitwise_left_shift(n, 2),
+        "shifted_left": lambda x, y, n: (n << 2) + (n << n.abs() % 5),
+        "shifted_right": lambda x, y, n: (n >> 1) + (n >> n.abs() % 5),
         "product": lambda x, y, n: n @ n.T,
         "product64": lambda x, y, n: x.double() @ y.double().T,
         "addmm": lambda x, y, n: torch.addmm(x[:, :3], x, y.T, beta=0.5, alpha=2),
