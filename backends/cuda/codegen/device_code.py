@@ -26,7 +26,7 @@ from backends.cuda.codegen.launches import launches_of
 from backends.cuda.codegen.nvrtc import Assembled, assemble
 from backends.cuda.codegen.without_spills import Taken, without_spills
 from backends.cuda.codegen.writes import written_by
-from backends.cuda.libraries.call import DeviceLibraryCall, read_call
+from backends.cuda.libraries.call import DeviceLibraryCall
 from backends.cuda.libraries.mark import call_of
 from backends.cuda.runtime.cubin import read_resources
 from backends.cuda.traffic import LaunchTraffic
@@ -133,15 +133,6 @@ def _assemble(launch: Launch, archs: Sequence[str]) -> tuple[Launch, dict[str, A
     return replace(launch, kernel=kernel), {arch: made[kernel.source, arch] for arch in archs}
 
 
-def read_code(data: bytes) -> dict[str, DeviceKernels]:
-    """Return what `write_code` wrote, without cubins and PTX, by PrimFunc."""
-    with zipfile.ZipFile(io.BytesIO(data)) as members:
-        described = json.loads(members.read(_LAUNCHES))["kernels"]
-        for each in _launches(described):
-            each["kernel"]["source"] = members.read(f"{each['name']}.cu").decode()
-    return {name: _kernels_of(each) for name, each in described.items()}
-
-
 def _described(kernels: DeviceKernels) -> _Fields:
     return asdict(kernels) | {"call": None if kernels.call is None else kernels.call.fields()}
 
@@ -149,22 +140,6 @@ def _described(kernels: DeviceKernels) -> _Fields:
 def _launches(described: Mapping[str, _Fields]) -> Iterator[_Fields]:
     for each in described.values():
         yield from each["launches"]
-
-
-def _kernels_of(each: _Fields) -> DeviceKernels:
-    launches = tuple(
-        Launch(
-            one["name"], _kernel_of(one["kernel"]), tuple(one["arguments"]), tuple(one["writes"]),
-            LaunchTraffic(**one["traffic"]),
-        )
-        for one in each["launches"]
-    )  # fmt: skip
-    call = None if each["call"] is None else read_call(each["call"])
-    return DeviceKernels(each["parameters"], tuple(each["workspaces"]), launches, call)
-
-
-def _kernel_of(fields: _Fields) -> CudaKernel:
-    return CudaKernel(**{**fields, "parameters": tuple(fields["parameters"])})
 
 
 def _bytes_of(buffer: Var) -> int:

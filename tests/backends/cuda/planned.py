@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from backends.cuda.codegen.device_code import DeviceKernels, read_code
+from backends.cuda.codegen.device_code import DeviceKernels
 from fusion import CompiledModule
 from fusion.module.plan import Argument, RunPlan
 from fusion.tensors import as_numpy, numpy_dtype
 from tests.backends.cuda.emulator.emulate import Counts, emulate
+from tests.backends.cuda.written_code import read_code
 
 
 def run_planned(

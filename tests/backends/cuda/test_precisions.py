@@ -9,11 +9,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import fusion
-from backends.cuda.codegen.device_code import read_code
 from fusion import CompiledModule
 from tests.backends.cuda.emulator.emulate import WHY_NOT
 from tests.backends.cuda.planned import run_planned
 from tests.backends.cuda.test_models import convolved
+from tests.backends.cuda.written_code import read_code
 
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.usefixtures("assembler")]
 
