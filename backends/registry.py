@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from backends.backend import Backend, DeviceLibrary, GraphLibrary, Library
 from fusion.errors import NotInstalledError, TargetError
-from fusion.first_imports import importing
 from fusion.options import FALLBACK
+from fusion.system.first_imports import importing
 
 if TYPE_CHECKING:
     from backends.backend import ModelRunner

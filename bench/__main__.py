@@ -12,8 +12,8 @@ from bench.machine import measure_machine
 from bench.peers.engine import Job
 from bench.remote import EngineError
 from bench.result import PRECISIONS, ComparisonResult
-from fusion.cpus import default_threads
 from fusion.errors import FusionError
+from fusion.system.cpus import default_threads
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from fusion.cpus import default_threads
+from fusion.system.cpus import default_threads
 
 # What a shell reports for a program that SIGPIPE ended.
 _READER_GONE = 128 + signal.SIGPIPE

@@ -23,7 +23,7 @@ from bench.reference import evaluate
 from bench.reference.evaluate import NoReferenceError
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
-from fusion.cpus import default_threads
+from fusion.system.cpus import default_threads
 
 Evaluate = Callable[[Arrays], Arrays]
 BASELINE = "onnxruntime"

@@ -19,7 +19,7 @@ import numpy as np
 import fusion
 from bench import command, markdown, zoo
 from bench.peers import OURS
-from fusion.cpus import default_threads
+from fusion.system.cpus import default_threads
 
 STAGES = ("Python", "NumPy", "engine", "load", "first run", "second run")
 """Which end one after the other: the interpreter has started, both imports are done, the model is ready, it has run."""

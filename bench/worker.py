@@ -29,7 +29,7 @@ from bench.peers.engine import (
 from bench.serve import serve
 from bench.serving import callers
 from bench.streams.sample import Sample, take_samples
-from fusion import cpu_load
+from fusion.system import cpu_load
 
 # Thread pools of ONNX Runtime, OpenMP and TVM spin for up to some 100 ms after a call before they sleep.
 _SETTLE_STEP_S, _SETTLE_LIMIT_S = 0.005, 3.0

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fusion.errors import FusionError
-from fusion.first_imports import importing
+from fusion.system.first_imports import importing
 
 if TYPE_CHECKING:
     from fusion.api import compile

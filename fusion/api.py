@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tvm
 
 from fusion import context
-from fusion.abandon import checkpoint, taking_precedence
 from fusion.apart import asking_apart
 from fusion.cached_forms import find_or_compile, uses_cache
 from fusion.closed_builders import forget_builders
-from fusion.collector import seldom
 from fusion.compiled_module import CompiledModule
 from fusion.context import Context
 from fusion.declined import Declined
@@ -27,7 +25,6 @@ from fusion.errors import (
     UnsupportedOperatorError,
     unknown_input,
 )
-from fusion.forks import Lock
 from fusion.frontends import (
     Importer,
     Signature,
@@ -41,9 +38,6 @@ from fusion.frontends import (
     read_signature,
     with_inputs,
 )
-from fusion.interrupts import keeping_interrupts
-from fusion.map_in_threads import map_in_threads
-from fusion.memory import check_memory
 from fusion.model_digest import ModelDigest
 from fusion.module.hot_shapes import HotShapes
 from fusion.module.input_slot import TEXT
@@ -65,6 +59,12 @@ from fusion.signature import complete_shapes, name_dims, require_dims, require_s
 from fusion.symbolic.fit import NoTableError
 from fusion.symbolic.lower_for_all import lower_for_all
 from fusion.symbolic.open_model import OpenModel
+from fusion.system.abandon import checkpoint, taking_precedence
+from fusion.system.collector import seldom
+from fusion.system.forks import Lock
+from fusion.system.interrupts import keeping_interrupts
+from fusion.system.map_in_threads import map_in_threads
+from fusion.system.memory import check_memory
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
 

@@ -21,7 +21,6 @@ from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import LimitError, ResourceError, SavedFileError
 from fusion.failures import tells_of_failure
-from fusion.forks import Lock
 from fusion.model_digest import ModelDigest
 from fusion.module.archive import MANIFEST, Archive, Data, write_members
 from fusion.module.code_key import decided_by, key_of
@@ -33,6 +32,7 @@ from fusion.module.specialization import Specialization
 from fusion.signature import TensorSpec
 from fusion.stages import stage
 from fusion.symbolic.open_dims import Undecided
+from fusion.system.forks import Lock
 
 Shapes = Mapping[str, Sequence[int]]
 _ENTRY = "entry.json"

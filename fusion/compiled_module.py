@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fusion.cpus import allowed_cpus
 from fusion.errors import InputError, OptionError
-from fusion.forks import Lock
 from fusion.module.copy_item import copy_item
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.input_slot import to_value
@@ -24,6 +22,8 @@ from fusion.module.specializations import Specializations, split_forms
 from fusion.module.stream import stream
 from fusion.options import check_flag, check_seconds, check_threads
 from fusion.signature import TensorSpec
+from fusion.system.cpus import allowed_cpus
+from fusion.system.forks import Lock
 from fusion.threads import require_threads
 
 if TYPE_CHECKING:

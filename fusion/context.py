@@ -24,8 +24,6 @@ from backends.backend import (
 from backends.registry import backend_for, kinds, libraries, library, others
 from fusion.apart import import_apart
 from fusion.cache import DiskCache, find_place
-from fusion.cpus import default_threads
-from fusion.deadline import Deadline
 from fusion.errors import NotInstalledError, OptionError, TargetError
 from fusion.options import (
     BF16_OR_FP32,
@@ -39,6 +37,8 @@ from fusion.options import (
     check_precision,
     check_threads,
 )
+from fusion.system.cpus import default_threads
+from fusion.system.deadline import Deadline
 from placement.cover.places import Places, PlacesByOrder
 from tuning.database import RecordStore, default_database, named_database, try_digest
 from tuning.machine_model import MachineModel

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusion.errors import OptionError, UnsupportedOperatorError
-from fusion.files import as_path
 from fusion.frontends import TensorSpec, import_model, open_model
 from fusion.frontends.relay.syntax import RelayModel
 from fusion.onnx_file import write_onnx
 from fusion.options import read_shapes
 from fusion.relax_source import write_relax
+from fusion.system.files import as_path
 
 if TYPE_CHECKING:
     from fusion.frontends.relay.parameters import Parameters

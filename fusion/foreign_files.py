@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fusion.errors import ModelFileError
-from fusion.files import check_file, read_file
+from fusion.system.files import check_file, read_file
 
 CHECK = "check the file with `python -m onnx.checker`, or export the model again"
 _HINT = "give the path of an ONNX file, or of the text of a Relay module"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fusion.compiled_module import CompiledModule, restore
-from fusion.files import as_path
 from fusion.module.archive import Archive
 from fusion.module.read_saved import read_saved
 from fusion.options import check_flag
+from fusion.system.files import as_path
 
 
 def load(path: str | Path, *, verify: bool = True) -> CompiledModule:

@@ -26,7 +26,7 @@ from fusion.module.random_inputs import random_inputs
 from fusion.options import FAST, MAX
 from fusion.passes.lift_weights import lift_weights
 from fusion.signature import TensorSpec
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 from partition.profitability import Profitability
 from tuning.chosen import Chosen
 from tuning.limits import Limits

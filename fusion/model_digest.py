@@ -16,7 +16,6 @@ import tvm
 
 from fusion.cache import DiskCache
 from fusion.cache.file_digests import FileState, sum_up
-from fusion.files import open_file
 from fusion.frontends.onnx.external_data import external_files
 from fusion.frontends.onnx.load import Data, load_model
 from fusion.frontends.relay.syntax import RelayModel
@@ -24,6 +23,7 @@ from fusion.frontends.torch import TorchModel, program_files, weight_bytes
 from fusion.module.archive import checksum
 from fusion.passes.lift_weights import lift_weights
 from fusion.stages import stage
+from fusion.system.files import open_file
 from fusion.tensors import byte_view
 
 _CHUNK = 4 << 20

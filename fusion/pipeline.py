@@ -21,7 +21,6 @@ from backends.tensorir.loop_text import loop_lines
 from backends.tensorir.lower_anchors import LowerAnchors
 from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.schedule_kernels import ScheduledKernels, ScheduleKernels
-from fusion.abandon import checkpoint
 from fusion.bindings import Bindings
 from fusion.context import Context
 from fusion.declined import Declined
@@ -58,6 +57,7 @@ from fusion.report.read_graph import MAIN
 from fusion.report.record import notes_of, record_graph
 from fusion.rewrites import Rewrite
 from fusion.stages import stage
+from fusion.system.abandon import checkpoint
 from partition.form_groups import FormGroups
 from partition.formed import Grouping
 from partition.profitability import Profitability

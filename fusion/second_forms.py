@@ -21,7 +21,6 @@ from fusion.failures import cause, report
 from fusion.frontends import import_model
 from fusion.frontends.imported import ImportedModel
 from fusion.frontends.onnx.prefixes import Prefixes
-from fusion.interrupts import keeping_interrupts
 from fusion.lowered import Lowered
 from fusion.module.build import build
 from fusion.module.settings import refusal, settings_of
@@ -31,6 +30,7 @@ from fusion.module.write_objects import beginning_code
 from fusion.options import FAST
 from fusion.pipeline import PipelineMode
 from fusion.placing.require_libraries import require_libraries
+from fusion.system.interrupts import keeping_interrupts
 
 Shapes = Mapping[str, Sequence[int]]
 _MOST_FAULTS = 4

@@ -9,11 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fusion.cpus import allowed_cpus
 from fusion.errors import LimitError
-from fusion.map_in_threads import map_in_threads
-from fusion.memory import check_memory
 from fusion.runtime import Tensor, tvm_ffi
+from fusion.system.cpus import allowed_cpus
+from fusion.system.map_in_threads import map_in_threads
+from fusion.system.memory import check_memory
 
 ALIGNMENT = 64
 """Bytes: the widest vector and the cache line; no vector of memory of ours lies in two lines."""

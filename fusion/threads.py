@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from fusion.cpus import cpu_numbers
 from fusion.errors import OptionError
 from fusion.runtime import tvm_ffi
+from fusion.system.cpus import cpu_numbers
 
 T = TypeVar("T")
 _SHARE_ALL_CORES = -3

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fusion.errors import OptionError
-from fusion.files import read_file
+from fusion.system.files import read_file
 from placement.devices import OTHER, Device, Link, Topology
 
 if sys.version_info >= (3, 11):

@@ -24,9 +24,9 @@ from tvm import tirx
 
 from backends.cpu.codegen import objects
 from fusion.context import Context
-from fusion.forks import Lock
 from fusion.module import linker, write_objects
 from fusion.module.kernel_cache import KernelCache
+from fusion.system.forks import Lock
 
 _GENERATE = objects.generate_module
 _CALLS_KERNELS = "__vmtir__"

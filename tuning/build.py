@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tvm import tirx
 
-from fusion.map_in_threads import ThreadedCalls
+from fusion.system.map_in_threads import ThreadedCalls
 from tuning.toolchain import Toolchain
 
 _PART = 2

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backends.tensorir.result import Kernel
-from fusion.cpu_load import QuietWait
-from fusion.deadline import Deadline
+from fusion.system.cpu_load import QuietWait
+from fusion.system.deadline import Deadline
 from tuning.candidates import KernelCandidates
 from tuning.job_log import JobLog
 from tuning.kernel_search import KernelSearch

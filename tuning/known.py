@@ -12,7 +12,7 @@ from backends.backend import KernelCompiler
 from backends.tensorir.space import Choices, Point
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.cache.build_versions import kernel_versions
-from fusion.cpus import cpu_model
+from fusion.system.cpus import cpu_model
 from partition.access import is_static
 from tuning.canonical import canonical
 from tuning.database import RecordStore

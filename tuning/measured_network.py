@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from fusion.deadline import Deadline
+from fusion.system.deadline import Deadline
 from tuning.decide import decide
 from tuning.experiment import Experiment
 from tuning.messages import MeasuredNetwork

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
 
-from fusion.process_groups import kill_group
+from fusion.system.process_groups import kill_group
 from tuning.decide import Decision
 from tuning.experiment import Experiment
 from tuning.messages import (

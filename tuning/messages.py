@@ -80,7 +80,7 @@ class ServerFacts:
 
     Attributes:
         address: Of the server.
-        model: What kind of CPU it has, as `fusion.cpus.cpu_model` tells it.
+        model: What kind of CPU it has, as `fusion.system.cpus.cpu_model` tells it.
         flags: Its `/proc/cpuinfo`.
         threads: That kernels take there if nobody says.
         cpu, triple: LLVM's names of its CPU and system; "" where it has no compiler.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fusion.file_locks import HAS_LOCKS, wait_for_lock
+from fusion.system.file_locks import HAS_LOCKS, wait_for_lock
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
-from fusion.cpu_load import BUSY, QuietWait, watch
-from fusion.deadline import Deadline
+from fusion.system.cpu_load import BUSY, QuietWait, watch
+from fusion.system.deadline import Deadline
 from tuning.budget import Allotment, allot, expected_gain
 from tuning.candidates import Candidate, Schedule
 from tuning.canonical import canonical

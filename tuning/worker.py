@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fusion.deadline import Deadline
 from fusion.library import open_library
 from fusion.runtime import Tensor
+from fusion.system.deadline import Deadline
 from fusion.tensors import allocate, as_numpy, as_tensor, numpy_dtype, tensor_bytes
 from tuning.answering import answer_questions, begin_answering, say
 from tuning.confine import limited_growth

@@ -21,7 +21,7 @@ from backends.cpu.target import architecture_of, foreign, resolve_target
 from backends.host_features import features_of
 from backends.machine_limits import MachineLimits
 from backends.memory_costs import MemoryCosts
-from fusion.first_imports import importing
+from fusion.system.first_imports import importing
 
 if TYPE_CHECKING:
     from backends.cpu.codegen.objects import ObjectFiles

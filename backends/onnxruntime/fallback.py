@@ -23,9 +23,9 @@ from backends.onnxruntime.run_errors import cause_of, run_error
 from backends.onnxruntime.values import from_tensor, to_array, to_tensor, to_value
 from backends.subgraphs import publish
 from fusion.errors import UnsupportedOperatorError
-from fusion.forks import Lock
-from fusion.memory import usable_memory
 from fusion.runtime import Tensor, tvm_ffi
+from fusion.system.forks import Lock
+from fusion.system.memory import usable_memory
 
 # Those of which numpy and DLPack have arrays. ONNX Runtime takes and gives arrays in 3 us; for its own values it checks
 # in Python whether the session's devices may read them, in 40 to 120 us.

@@ -13,8 +13,8 @@ from backends.backend import ObjectWriter
 from backends.tensorir.repack_weights import repack_weights
 from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.space import Point
-from fusion.abandon import checkpoint
 from fusion.facts import PassResult, TellingPass
+from fusion.system.abandon import checkpoint
 
 Schedule = Callable[[tirx.PrimFunc, "Point | None"], Scheduled]
 """(kernel, point or None for the default) -> the scheduled kernel."""

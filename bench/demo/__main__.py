@@ -16,7 +16,7 @@ from bench.demo.image import UnreadableImageError, read_image, sample
 from bench.demo.reader import NETWORKS, Network, Reader, TextLine
 from bench.peers.engine import Job
 from bench.result import RATIO, ComparisonResult, notes
-from fusion.cpus import default_threads
+from fusion.system.cpus import default_threads
 
 _ROUNDS = 5
 

@@ -25,8 +25,8 @@ from bench.devices.relay import Relay
 from bench.devices.rpc_servers import KEY, RpcServerProcess
 from bench.devices.two_modules import add_options, same_results
 from bench.remote import EngineError, RemoteProcess
-from fusion.cpus import cpu_numbers
 from fusion.options import FAST
+from fusion.system.cpus import cpu_numbers
 
 _MODELS = ("resnet50", "mobilevit_s")
 _INPUTS = 4

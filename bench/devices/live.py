@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from bench import command, markdown, zoo
 from bench.devices.two_modules import add_options, same_results
 from bench.remote import RemoteProcess
-from fusion.cpus import cpu_numbers
+from fusion.system.cpus import cpu_numbers
 
 _MODELS = ("resnet50", "bert_base", "mobilevit_s")
 _INPUTS = 4

@@ -8,7 +8,7 @@ import sys
 from bench import command, zoo
 from bench.serving import report
 from bench.serving.measure import measure
-from fusion.cpus import allowed_cpus
+from fusion.system.cpus import allowed_cpus
 
 _MODELS = ("bert_tiny", "mobilenet_v2", "resnet50")
 _CALLERS = (1, 2, 4, 8)

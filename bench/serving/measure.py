@@ -18,7 +18,7 @@ from bench.remote import Worker
 from bench.result import EngineResult
 from bench.serving.busy import busy_processes
 from bench.serving.callers import Served
-from fusion.cpus import allowed_cpus
+from fusion.system.cpus import allowed_cpus
 
 ONNXRUNTIME, OPENVINO, OPENVINO_THROUGHPUT = "onnxruntime", "openvino", "openvino-throughput"
 THROUGHPUT = (OURS, ONNXRUNTIME, OPENVINO_THROUGHPUT)

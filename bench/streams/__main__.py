@@ -19,8 +19,8 @@ from bench.streams import report
 from bench.streams.draw import TEMPLATES, draw_stream
 from bench.streams.measure import StreamPlan, run_stream
 from bench.streams.result import Shapes, StreamResult
-from fusion.cpus import default_threads
 from fusion.errors import FusionError, OptionError
+from fusion.system.cpus import default_threads
 
 _MODELS = ("bert_base_open", "minilm_open", "ppocr_rec")
 

@@ -27,8 +27,8 @@ from bench.streams.choose import by_size, spread
 from bench.streams.draw import TEMPLATES, draw_stream
 from bench.streams.measure import StreamPlan
 from bench.streams.result import Costs, StaticForm, describe
-from fusion.cpus import default_threads
 from fusion.errors import FusionError
+from fusion.system.cpus import default_threads
 
 _FILE = "model.fusion"
 """As `bench.peers.ours` names it."""

@@ -18,8 +18,8 @@ from bench.tuning.regret import by_machine_models, by_models, judged
 from bench.tuning.thin import with_whole_space
 from fusion import context
 from fusion.context import Context
-from fusion.cpus import default_threads
 from fusion.machine_tuning.drawn import drawn_kernels
+from fusion.system.cpus import default_threads
 from tuning.workloads import draw_workloads
 
 _ALL = 1 << 30

@@ -14,7 +14,7 @@ from tvm import tirx
 from fusion import context
 from fusion.measuring import Measuring
 from fusion.model_tuning.networks import GivenModel, network_of
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 from tuning.database import Database
 from tuning.job import TuningJob
 from tuning.known import Knowledge

@@ -17,14 +17,14 @@ from bench.devices.rpc_servers import KEY, RpcServerProcess
 from bench.devices.tracker import TrackerThread
 from bench.markdown import table
 from bench.zoo import make
-from fusion.cpus import cpu_numbers
-from fusion.deadline import Deadline
 from fusion.measuring import Measuring
 from fusion.model_tuning.job_models import JobModels
 from fusion.model_tuning.networks import read_models
 from fusion.model_tuning.servers import ServerKind, join_servers, kinds_of
 from fusion.model_tuning.tuning import TunedModel
 from fusion.module.kernel_library import KernelLibrary
+from fusion.system.cpus import cpu_numbers
+from fusion.system.deadline import Deadline
 from tuning.job import TuningJob
 from tuning.known import Knowledge
 from tuning.limits import Limits

@@ -11,7 +11,7 @@ from backends.registry import others
 from fusion.apart.process import NotTriedError, asking_apart
 from fusion.apart.questions import LibraryQuestion
 from fusion.errors import NotInstalledError
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 _broken: dict[str, str] = {}
 """How the import of what entry points name has ended the other process, by that; "" where it has not."""

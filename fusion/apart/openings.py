@@ -12,7 +12,7 @@ from fusion.apart import broken
 from fusion.apart.process import asking_apart
 from fusion.apart.questions import LibraryQuestion
 from fusion.errors import ExecutionError
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 _opened: dict[str, str] = {}
 """Why what was opened there cannot be, by its key; "" where it can."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fusion.apart.questions import LibraryQuestion
 from fusion.errors import ExecutionError
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 from tuning.measuring_session import MeasuringSession, Results
 
 _PATIENCE_S = 300.0

@@ -12,8 +12,8 @@ from fusion.apart.openings import open_apart
 from fusion.apart.process import NotTriedError
 from fusion.cache import Store, find_place
 from fusion.cache.texts import find_text, keep_text
-from fusion.cpus import cpu_model
 from fusion.errors import ExecutionError, NotInstalledError, OptionError
+from fusion.system.cpus import cpu_model
 
 
 def open_saved_apart(key: str, data: bytes, threads: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from fusion.cache.store import Store
-from fusion.file_locks import HAS_LOCKS, try_lock
+from fusion.system.file_locks import HAS_LOCKS, try_lock
 
 _BEGUN = b"1"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fusion.cache.place import DiskCache
-from fusion.files import open_file
+from fusion.system.files import open_file
 
 _TEMPORARY = ".part-"
 _NAMES = re.compile(rf"[0-9a-f]{{64}}\.\w+|{re.escape(_TEMPORARY)}\w+")

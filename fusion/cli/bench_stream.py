@@ -16,8 +16,8 @@ from fusion.cli.output import show
 from fusion.cli.progress import progress
 from fusion.cli.shape_stream import Shapes, read_stream, where
 from fusion.errors import ExecutionError, FusionError, OptionError
-from fusion.memory import check_memory
 from fusion.signature import TensorSpec, complete_shapes, require_dims, require_static
+from fusion.system.memory import check_memory
 
 if TYPE_CHECKING:
     from bench.peers.engine import Arrays
@@ -32,7 +32,7 @@ def bench_stream(options: argparse.Namespace, peers: Sequence[str] | None) -> in
     from bench.remote import EngineError
     from bench.streams import report
     from bench.streams.measure import StreamPlan, run_stream
-    from fusion.cpus import default_threads
+    from fusion.system.cpus import default_threads
 
     chosen = [peer for peer in bench.peers.STANDARD if bench.peers.installed(peer)] if peers is None else peers
     for peer in chosen:

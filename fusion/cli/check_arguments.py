@@ -11,9 +11,9 @@ from pathlib import Path
 from fusion.cli.options import SAVED_SUFFIX, input_file, parse_bounds, parse_shapes
 from fusion.cli.shape_stream import read_stream
 from fusion.errors import OptionError, SavedFileError
-from fusion.files import check_file
 from fusion.foreign_files import check_model_file
 from fusion.options import check_effort, check_precision, check_threads
+from fusion.system.files import check_file
 
 
 def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -> None:

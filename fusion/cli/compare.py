@@ -26,7 +26,7 @@ from fusion.cli.options import (
 )
 from fusion.cli.output import show
 from fusion.errors import OptionError, UnsupportedOperatorError
-from fusion.files import read_file
+from fusion.system.files import read_file
 
 if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule

@@ -14,7 +14,7 @@ from fusion.cli.exit_codes import OK
 from fusion.cli.options import add_database, add_json, add_verb, user_path
 from fusion.cli.output import show
 from fusion.errors import OptionError
-from fusion.files import read_file
+from fusion.system.files import read_file
 from tuning.database import Database, default_database
 from tuning.record import ReadLines, read_lines
 

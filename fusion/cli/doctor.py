@@ -14,8 +14,8 @@ import fusion
 from fusion.cli.exit_codes import INTERNAL, OK
 from fusion.cli.options import add_json, add_verb
 from fusion.cli.output import show
-from fusion.cpus import allowed_cores, allowed_cpus, cpu_quota
 from fusion.errors import FusionError, NotInstalledError
+from fusion.system.cpus import allowed_cores, allowed_cpus, cpu_quota
 
 if TYPE_CHECKING:
     from backends.device_run import DeviceFigures

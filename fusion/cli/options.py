@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fusion.errors import OptionError
-from fusion.files import read_file
+from fusion.system.files import read_file
 
 SAVED_SUFFIX = ".fusion"
 _EXTENT = re.compile(r"[0-9]{1,18}|[A-Za-z_]\w*", re.ASCII)

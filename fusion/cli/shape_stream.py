@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusion.errors import OptionError
-from fusion.files import read_file
+from fusion.system.files import read_file
 
 Shapes = Mapping[str, tuple[int, ...]]
 _FORM = 'write a list of calls, each from input to extents: [{"x": [1, 17]}, {"x": [4, 9]}]'

@@ -11,8 +11,8 @@ from functools import partial
 from fusion.devices.device_memory import MemoryLedger
 from fusion.devices.requests import Flow, Request
 from fusion.errors import ExecutionError
-from fusion.forks import Lock
-from fusion.interrupts import wait_for
+from fusion.system.forks import Lock
+from fusion.system.interrupts import wait_for
 
 UNDER_WAY = 2
 """Requests under way for each stage: one that it runs, and one to go on with."""

@@ -12,8 +12,8 @@ from functools import partial
 from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import Flow
 from fusion.errors import LimitError
-from fusion.forks import Lock
-from fusion.interrupts import wait_for
+from fusion.system.forks import Lock
+from fusion.system.interrupts import wait_for
 from fusion.tensors import tensor_bytes
 
 Bytes = Mapping[DeviceThread, int]

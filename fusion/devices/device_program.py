@@ -19,9 +19,9 @@ from fusion.devices.device_thread import DeviceThread
 from fusion.devices.requests import Flow, Request
 from fusion.devices.rpc_session import RpcSession
 from fusion.errors import FusionError, ResourceError
-from fusion.interrupts import holding_in_steps, holding_interrupts, raising_interrupts, result_of
 from fusion.module.input_slot import check_array, to_array
 from fusion.signature import TensorSpec
+from fusion.system.interrupts import holding_in_steps, holding_interrupts, raising_interrupts, result_of
 
 _LINGER_S = 5.0
 """So long after a call its threads wait for another: to start one takes longer than to wake it."""

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import FusionError, ResourceError
-from fusion.forks import Lock
-from fusion.interrupts import holding_interrupts, result_of, wait_for
+from fusion.system.forks import Lock
+from fusion.system.interrupts import holding_interrupts, result_of, wait_for
 
 T = TypeVar("T")
 Priority = tuple[int, int]

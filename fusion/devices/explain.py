@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fusion.cpus import cpu_quota
 from fusion.devices.choose_stages import PlannedStage, StagePlan
 from fusion.devices.device_plans import DevicePlans
 from fusion.devices.targets import DeviceTarget
 from fusion.report.device_plan import NO_BOUND
 from fusion.report.table import format_table, shorten
+from fusion.system.cpus import cpu_quota
 from placement.problem import LATENCY, THROUGHPUT
 
 HEADER = ("stage", "device", "kernels", "ms", "from", "to", "begins here because")

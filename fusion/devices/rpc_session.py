@@ -18,7 +18,15 @@ from fusion.client_watch import watch_code
 from fusion.devices.targets import DeviceTarget, RpcServer
 from fusion.errors import DeviceLostError, ExecutionError, TargetError
 from fusion.report.profile import timed
-from fusion.rpc_connection import NoConnectionError, cut_off, limit_waits, open_session, peer_of, silent, why_lost
+from fusion.system.rpc_connection import (
+    NoConnectionError,
+    cut_off,
+    limit_waits,
+    open_session,
+    peer_of,
+    silent,
+    why_lost,
+)
 from fusion.tensors import allocate_tensor
 from placement.devices import Link
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from backends.registry import device_runtime
-from fusion.cpus import cpu_numbers
 from fusion.errors import TargetError
+from fusion.system.cpus import cpu_numbers
 
 _CORES = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _MEMORY = re.compile(r"(\d{1,12})([KMGT])", re.IGNORECASE)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fusion.context import Context
 from fusion.machine_tuning.drawn import DrawnKernel
 from fusion.module.kernel_library import KernelLibrary
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 from tuning.alone import build_questions, measure_questions
 from tuning.measuring_session import MeasuringSession
 from tuning.record import Record

@@ -14,13 +14,13 @@ import tvm
 
 from fusion import context
 from fusion.context import Context
-from fusion.cpu_load import QuietWait
 from fusion.errors import OptionError
-from fusion.interrupts import keeping_interrupts
 from fusion.machine_tuning.drawn import DrawnKernel, drawn_kernels
 from fusion.machine_tuning.measure import TOGETHER, measure_kernels
 from fusion.module.kernel_library import KernelLibrary
 from fusion.options import BALANCED, read_budget
+from fusion.system.cpu_load import QuietWait
+from fusion.system.interrupts import keeping_interrupts
 from fusion.threads import require_threads
 from tuning.alone import measured_points
 from tuning.cost_model import MeasuredSpace

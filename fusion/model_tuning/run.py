@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fusion.abandon import taking_precedence
 from fusion.api import compiling
-from fusion.collector import seldom
 from fusion.context import Context
-from fusion.cpu_load import QuietWait
-from fusion.interrupts import keeping_interrupts
 from fusion.measuring import SEARCHED, Measuring, measuring
 from fusion.model_tuning.job_models import JobModels
 from fusion.model_tuning.networks import GivenModel
 from fusion.model_tuning.tuning import Tuning
+from fusion.system.abandon import taking_precedence
+from fusion.system.collector import seldom
+from fusion.system.cpu_load import QuietWait
+from fusion.system.interrupts import keeping_interrupts
 from tuning.job import TuningJob
 from tuning.study import TuningStudy
 

@@ -8,11 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fusion.abandon import taking_precedence
 from fusion.api import compiling
-from fusion.collector import seldom
 from fusion.errors import DeviceLostError
-from fusion.interrupts import keeping_interrupts
 from fusion.measuring import SEARCHED, Measuring
 from fusion.model_tuning.job_models import JobModels
 from fusion.model_tuning.networks import GivenModel
@@ -20,6 +17,9 @@ from fusion.model_tuning.run import verifying_s
 from fusion.model_tuning.servers import ServerKind, names_of
 from fusion.model_tuning.tuning import Tuning
 from fusion.module.kernel_library import KernelLibrary
+from fusion.system.abandon import taking_precedence
+from fusion.system.collector import seldom
+from fusion.system.interrupts import keeping_interrupts
 from tuning.database import RecordStore
 from tuning.job import TuningJob
 from tuning.job_log import JobLog

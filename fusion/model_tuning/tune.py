@@ -21,7 +21,7 @@ from fusion.model_tuning.servers import join_servers, kinds_of, names_of
 from fusion.model_tuning.tuning import TunedModel, Tuning
 from fusion.module.kernel_library import KernelLibrary
 from fusion.options import MAX, read_bounds, read_budget, read_named_shapes, read_tracker
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 from fusion.threads import require_threads
 from tuning.database import Database, RecordStore
 from tuning.served.tracker import Tracker

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fusion.errors import SavedFileError
-from fusion.files import open_file
-from fusion.map_in_threads import map_in_threads
 from fusion.module.replace_file import replace_file
+from fusion.system.files import open_file
+from fusion.system.map_in_threads import map_in_threads
 
 MANIFEST = "manifest.json"
 _PAGE = 4096

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from fusion.cpus import allowed_cpus
 from fusion.errors import LimitError
-from fusion.forks import Lock
+from fusion.system.cpus import allowed_cpus
+from fusion.system.forks import Lock
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from fusion.abandon import abandon_all, abandonable, abandoned, gives_way_now
-from fusion.forks import Lock
+from fusion.system.abandon import abandon_all, abandonable, abandoned, gives_way_now
+from fusion.system.forks import Lock
 
 Job = Callable[[], None]
 

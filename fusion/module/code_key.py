@@ -12,8 +12,8 @@ import tvm
 
 from fusion.cache.build_versions import build_versions
 from fusion.context import Context
-from fusion.cpus import cpu_model
 from fusion.options import FAST
+from fusion.system.cpus import cpu_model
 
 _NOT_TEXT = (
     "cache", "libraries", "graph_libraries", "places", "database", "model", "writer", "deadline", "opens_sizes",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusion.abandon import checkpoint
 from fusion.errors import FusionError
 from fusion.module.random_inputs import random_inputs
 from fusion.module.specialization import Specialization
+from fusion.system.abandon import checkpoint
 
 _TURNS = 9
 """Calls of each form at most; the fastest counts, as others compute beside them."""

@@ -13,7 +13,7 @@ import platform
 from collections.abc import Collection
 from pathlib import Path
 
-from fusion.control_groups import read_text
+from fusion.system.control_groups import read_text
 
 _X86 = {
     "sse3": "pni", "ssse3": "ssse3", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "popcnt": "popcnt", "lzcnt": "abm",

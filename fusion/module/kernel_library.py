@@ -13,7 +13,7 @@ from backends.backend import KernelCompiler
 from fusion.library import LoadedLibrary
 from fusion.module.linker import ELF, ROOM, find_linker, link_objects
 from fusion.module.shared_library import load_library
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 
 
 @dataclass(frozen=True)

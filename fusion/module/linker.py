@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusion.errors import SavedFileError
-from fusion.files import read_file
 from fusion.library import LoadedLibrary
 from fusion.module.cpu_features import host_architecture, host_system
 from fusion.module.shared_library import load_library
-from fusion.process_groups import kill_group, wait_for_end
 from fusion.runtime import tvm_ffi
 from fusion.stages import stage
-from fusion.temporary_folder import temporary_folder
+from fusion.system.files import read_file
+from fusion.system.process_groups import kill_group, wait_for_end
+from fusion.system.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     # Whoever asks for the linker need not have the compiler.

@@ -8,14 +8,14 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from fusion.abandon import checkpoint
 from fusion.declined import Declined
 from fusion.errors import FusionError, ModelChangedError, ModelFileError, ResourceError
 from fusion.failures import report
-from fusion.forks import Lock
 from fusion.module import background
 from fusion.module.specialization import Shapes, Specialization
 from fusion.symbolic.open_dims import CallAtFault
+from fusion.system.abandon import checkpoint
+from fusion.system.forks import Lock
 
 _PASSING = (ResourceError, ModelChangedError, ModelFileError)
 Make = Callable[[Shapes | None], Specialization]

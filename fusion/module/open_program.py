@@ -13,13 +13,13 @@ import numpy as np
 from fusion.errors import InputError
 from fusion.extents import Sizes
 from fusion.library import LoadedLibrary
-from fusion.memory import check_run
 from fusion.module.input_slot import InputSlot
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.plan import KernelCall, RunPlan, place_buffers
 from fusion.module.program import Arena, KernelProgram, RunMemory
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
+from fusion.system.memory import check_run
 from fusion.tensors import ALIGNMENT, allocate, as_tensor, tensor_bytes
 
 _KEPT = 64

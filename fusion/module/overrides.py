@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from fusion.errors import ModelFileError
-from fusion.forks import Lock
 from fusion.signature import TensorSpec
+from fusion.system.forks import Lock
 
 if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule

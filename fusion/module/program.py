@@ -11,7 +11,6 @@ import numpy as np
 from fusion.carried_errors import take_raised
 from fusion.errors import ExecutionError, FusionError
 from fusion.library import LoadedLibrary
-from fusion.memory import check_run
 from fusion.module import (
     host_functions,  # noqa: F401 - registers what compiled code calls
     share_cpus,
@@ -21,6 +20,7 @@ from fusion.module.input_slot import InputSlot, to_array
 from fusion.module.plan import KernelCall, OutputPlan, RunPlan, allocate_buffers
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
+from fusion.system.memory import check_run
 from fusion.tensors import as_numpy, needs_carrier, tensor_bytes
 from fusion.threads import on_live_pool
 

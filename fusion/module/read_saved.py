@@ -41,7 +41,7 @@ from fusion.runtime import TVM_VERSION, Tensor
 from fusion.signature import TensorSpec
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 from fusion.tensors import as_numpy
 
 

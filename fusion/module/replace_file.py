@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from fusion.control_groups import read_text
-from fusion.file_locks import HAS_LOCKS, try_lock, wait_for_lock
+from fusion.system.control_groups import read_text
+from fusion.system.file_locks import HAS_LOCKS, try_lock, wait_for_lock
 
 _MOST_NAME = 60
 """Characters of the name that the other begins with: a name may have 255 bytes."""

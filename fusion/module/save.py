@@ -10,7 +10,6 @@ import numpy as np
 
 import fusion
 from fusion.errors import SavedFileError
-from fusion.files import as_path
 from fusion.module.archive import MANIFEST, Data, archive_bytes, checksum, write_archive
 from fusion.module.graph_file import write_graph
 from fusion.module.manifest import (
@@ -27,6 +26,7 @@ from fusion.module.specialization import Specialization
 from fusion.module.weights_file import write_weights
 from fusion.runtime import FFI_VERSION, TVM_VERSION, Tensor
 from fusion.symbolic.open_weights import TableWindow
+from fusion.system.files import as_path
 from fusion.tensors import as_tensor, byte_view
 
 if TYPE_CHECKING:

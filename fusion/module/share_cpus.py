@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 
-from fusion.cpus import default_threads
+from fusion.system.cpus import default_threads
 
 _under_way: dict[int, None] = {}
 """The threads that are in a run. One that an interrupt leaves here is right again after its next run."""

@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fusion.abandon import Abandoned, checkpoint, taking_precedence
 from fusion.errors import FusionError, InputError, ResourceError, ShapeError, contradicting, out_of_bounds
-from fusion.forks import Lock
 from fusion.module import background
 from fusion.module.compare_forms import FormTimes, compare_forms
 from fusion.module.hot_shapes import HotShapes
@@ -27,6 +25,8 @@ from fusion.module.specialization import Shapes, Specialization
 from fusion.module.stand_in import StandIn
 from fusion.module.warn_of_forms import warn_of_forms
 from fusion.signature import TensorSpec, beyond, disagreement
+from fusion.system.abandon import Abandoned, checkpoint, taking_precedence
+from fusion.system.forks import Lock
 
 MAX_SPECIALIZATIONS = 16
 """How many forms are kept; the least recently used goes first. Each has activations, and perhaps weights, of its

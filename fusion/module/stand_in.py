@@ -9,10 +9,10 @@ import numpy as np
 
 from fusion.errors import ExecutionError, FusionError, InputError
 from fusion.failures import report
-from fusion.forks import Lock
 from fusion.module.input_slot import check_array
 from fusion.module.program import Program
 from fusion.signature import TensorSpec
+from fusion.system.forks import Lock
 
 
 class StandIn:

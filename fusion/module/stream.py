@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from fusion.errors import ResourceError
-from fusion.interrupts import holding_in_steps, raising_interrupts, result_of, wait_until_done
+from fusion.system.interrupts import holding_in_steps, raising_interrupts, result_of, wait_until_done
 
 T = TypeVar("T")
 R = TypeVar("R")

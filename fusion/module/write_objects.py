@@ -11,7 +11,7 @@ from fusion.context import Context
 from fusion.errors import SavedFileError
 from fusion.module.kernel_cache import open_kernels
 from fusion.module.linker import ELF, ROOM, find_linker
-from fusion.temporary_folder import telling_of_files, temporary_folder
+from fusion.system.temporary_folder import telling_of_files, temporary_folder
 
 
 def why_not_linked() -> str:

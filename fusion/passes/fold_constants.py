@@ -13,10 +13,10 @@ from tvm.ir import GenericConst
 
 from fusion.bindings import call_name, data_of
 from fusion.constants import constant
-from fusion.memory import usable_memory
 from fusion.passes.numpy_operators import BROADCASTS, GENERATORS, OPERATORS, Array
 from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import known_extents
+from fusion.system.memory import usable_memory
 from fusion.tensors import tensor_bytes
 
 

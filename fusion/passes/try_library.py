@@ -16,9 +16,9 @@ from tvm import relax
 from fusion.apart import asking_apart, broken
 from fusion.apart.questions import LibraryQuestion
 from fusion.errors import ExecutionError
-from fusion.forks import Lock
 from fusion.passes.lift_weights import lift_weights
 from fusion.stages import stage
+from fusion.system.forks import Lock
 from fusion.tensors import byte_view
 
 _MOST_BYTES = 4096

@@ -13,7 +13,6 @@ from backends.subgraphs import library_of
 from fusion import pipeline
 from fusion.apart import asking_apart
 from fusion.context import Context
-from fusion.deadline import Deadline
 from fusion.declined import Declined
 from fusion.errors import ExecutionError, FusionError, LimitError, ResourceError, SavedFileError
 from fusion.failures import last_line, passing
@@ -34,6 +33,7 @@ from fusion.placing.region_costs import Make, MeasuredCosts
 from fusion.placing.search import SearchedLibrary, search_placement
 from fusion.placing.subgraph_forms import structure_of_model
 from fusion.stages import stage
+from fusion.system.deadline import Deadline
 from placement.cover.places import GivenPlaces, Places, PlacesByOrder, TakenOperators
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph

@@ -12,7 +12,7 @@ from fusion.context import Context
 from fusion.module.settings import settings_of
 from fusion.module.specialization import Specialization
 from fusion.placing.experiment import ModuleExperiment
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 from tuning.measuring_session import MeasuringSession, Results
 
 _COMMAND = "from fusion.placing.worker import main; main()"

@@ -10,8 +10,8 @@ from typing import Any
 
 from backends.machine_limits import Level, MachineLimits
 from fusion.cache import Store, find_place
-from fusion.cpus import allowed_cpus, cpu_model, cpu_quota
 from fusion.runtime import TVM_VERSION, import_compiler
+from fusion.system.cpus import allowed_cpus, cpu_model, cpu_quota
 
 _VALID_S = 30 * 24 * 3600.0
 """A machine, or who shares it, changes."""

@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 import fusion
 from fusion.errors import OptionError
-from fusion.files import as_path
 from fusion.report.device_work import device_work
 from fusion.report.page_data import graph_columns
 from fusion.report.placement import placement_of
 from fusion.signature import TensorSpec, require_static
+from fusion.system.files import as_path
 
 if TYPE_CHECKING:
     from fusion.compiled_module import CompiledModule

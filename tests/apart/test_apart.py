@@ -19,8 +19,8 @@ from fusion.apart.process import OtherProcess, asking_apart
 from fusion.apart.questions import LibraryQuestion
 from fusion.apart.saved_parts import open_saved_apart
 from fusion.errors import ExecutionError
-from fusion.file_locks import try_lock
 from fusion.passes import answer_trial
+from fusion.system.file_locks import try_lock
 from tests.module.small_models import FLOAT, model
 from tuning import measuring_session
 from tuning.measuring_session import Results

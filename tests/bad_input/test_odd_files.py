@@ -17,8 +17,8 @@ from onnx import TensorProto, helper
 import fusion
 from fusion.cli.options import read_inputs
 from fusion.errors import FusionError, ModelFileError, OptionError, ParameterFileError, SavedFileError
-from fusion.files import read_file
 from fusion.model_digest import digest_model
+from fusion.system.files import read_file
 from tests.module import small_models
 
 RELAY = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32], %w: Tensor[(2, 3), float32]) { add(%x, %w) }'

@@ -10,7 +10,7 @@ import pytest
 
 from bench.devices.live import MODULE, Divided, calls_by_turns, text
 from bench.remote import EngineError, RemoteProcess
-from fusion.cpus import cpu_numbers
+from fusion.system.cpus import cpu_numbers
 from tests.module import small_models
 
 DEADLINE_S = 120.0

@@ -15,7 +15,7 @@ from bench.gate import Verdict
 from bench.peers.engine import Job
 from bench.remote import EngineError, Worker
 from bench.result import ComparisonResult, EngineResult
-from fusion import cpu_load
+from fusion.system import cpu_load
 
 DEADLINE_S = 120.0
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.devices.__main__ import SERVER
-from fusion.cpus import cpu_numbers
+from fusion.system.cpus import cpu_numbers
 from placement.optional import has_optional
 from tests.cli.commands import run, run_json
 

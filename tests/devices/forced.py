@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 import fusion
-from fusion.cpus import cpu_numbers
 from fusion.device_module import DeviceModule
 from fusion.devices import make_program
 from fusion.devices.choose_stages import Pipeline, PlannedStage, StagePlan
+from fusion.system.cpus import cpu_numbers
 from placement.problem import PlacementProblem
 
 TARGETS = [f"llvm:{cpu}-{cpu}" for cpu in cpu_numbers()[:2]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import fusion
-from fusion.cpus import cpu_numbers
 from fusion.devices.targets import parse_devices
 from fusion.errors import FusionError, OptionError, ShapeError, TargetError
+from fusion.system.cpus import cpu_numbers
 from tests.module import small_models
 
 CPU = cpu_numbers()[0]

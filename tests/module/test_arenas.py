@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from fusion.cpus import allowed_cpus
 from fusion.errors import LimitError
 from fusion.module import arenas as arenas_module
 from fusion.module.arenas import Arenas
+from fusion.system.cpus import allowed_cpus
 
 MOST = arenas_module.PER_CPU * allowed_cpus()
 

@@ -13,11 +13,11 @@ from onnx import helper
 from tvm import relax
 
 import fusion
-from fusion import memory
 from fusion.errors import LimitError
 from fusion.module.advise_results import advise_results
 from fusion.module.build import _planned
 from fusion.module.preallocate import preallocate
+from fusion.system import memory
 from tests.module import small_models
 from tests.module.small_models import FLOAT
 

@@ -8,8 +8,8 @@ import pytest
 import tvm_ffi
 
 import fusion
-from fusion.collector import paused, seldom
 from fusion.runtime import _listing_names_once
+from fusion.system.collector import paused, seldom
 
 
 def test_garbage_is_collected_again_behind_it() -> None:

@@ -21,7 +21,6 @@ import pytest
 
 import fusion
 from fusion import api
-from fusion.abandon import Abandoned, checkpoint
 from fusion.declined import Declined
 from fusion.errors import InputError, LimitError, ModelChangedError, ResourceError
 from fusion.module import background, hot_shapes, specializations
@@ -30,6 +29,7 @@ from fusion.module.program import Program
 from fusion.module.specialization import Specialization
 from fusion.symbolic.open_dims import CallAtFault
 from fusion.symbolic.open_model import OpenModel
+from fusion.system.abandon import Abandoned, checkpoint
 from tests.module.background_work import ended, sessions
 from tests.module.open_models import two_inputs
 

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import pytest
 
-from fusion import file_locks
 from fusion.module.replace_file import replace_file
+from fusion.system import file_locks
 
 _WRITES = """
 import sys, time

@@ -14,9 +14,10 @@ import pytest
 
 import fusion
 from backends.kernel import KernelInfo
-from fusion import api, memory
+from fusion import api
 from fusion.errors import FusionError
 from fusion.module.specialization import Specialization
+from fusion.system import memory
 from tests.symbolic.picture_models import lines, neck, same_pads
 
 ALL = "all sizes"

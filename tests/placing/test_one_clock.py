@@ -9,11 +9,11 @@ import pytest
 
 from fusion import context
 from fusion.context import Context
-from fusion.deadline import Deadline
 from fusion.frontends import import_model
 from fusion.measuring import MAX_SECONDS
 from fusion.placing.choose import ChoosePlaces
 from fusion.placing.records import REGIONS, placement_record
+from fusion.system.deadline import Deadline
 from tests.module.small_models import mlp
 from tuning.known import Knowledge
 

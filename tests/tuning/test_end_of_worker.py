@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fusion import process_groups
+from fusion.system import process_groups
 from tests.tuning.kernels import build_kernels
 
 _PARENT = """

@@ -10,12 +10,13 @@ import pytest
 
 import fusion
 from backends.tensorir.space import Point
-from fusion import context, cpu_load
+from fusion import context
 from fusion.cli import main
 from fusion.errors import OptionError
 from fusion.machine_tuning import tune
 from fusion.machine_tuning.tune import MachineTuning
 from fusion.options import read_budget
+from fusion.system import cpu_load
 from tuning.alone import measured_points
 from tuning.database import Database
 from tuning.known import KnownKernel

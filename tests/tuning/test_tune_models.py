@@ -17,12 +17,13 @@ import tvm
 from tvm import relax
 
 import fusion
-from fusion import cpu_load, measuring
+from fusion import measuring
 from fusion.cli import main
 from fusion.errors import OptionError, ShapeError
 from fusion.model_tuning import run
 from fusion.model_tuning.tuning import Tuning
 from fusion.module.random_inputs import random_inputs
+from fusion.system import cpu_load
 from tests.backends.cpu.kernels.anchored import normal
 from tests.cli.commands import run_json
 from tests.module import small_models

@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from fusion.client_watch import watch_code
-from fusion.rpc_connection import NoConnectionError, limit_waits, open_session, why_lost
 from fusion.runtime import Module, tvm_ffi
+from fusion.system.rpc_connection import NoConnectionError, limit_waits, open_session, why_lost
 from tuning.messages import ServerLostError
 from tuning.served.tracker import Match
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from fusion.deadline import Deadline
+from fusion.system.deadline import Deadline
 from tuning.job import TuningJob
 from tuning.measuring_session import Results
 from tuning.served.pool import ServerPool

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
-from fusion.deadline import Deadline
+from fusion.system.deadline import Deadline
 from tuning.experiment import Experiment
 from tuning.measuring_session import Results
 from tuning.messages import ServerFacts

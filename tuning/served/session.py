@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from pathlib import Path
 
-from fusion.deadline import Deadline
+from fusion.system.deadline import Deadline
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.messages import Lost, ServerFacts, Trial
 from tuning.served.tracker import Tracker

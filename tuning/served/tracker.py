@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from fusion.deadline import Deadline
+from fusion.system.deadline import Deadline
 
 _MAGIC = 0x2F271
 _REQUEST, _SUMMARY = 4, 6

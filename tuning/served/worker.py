@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusion.cpus import cpu_model, default_threads, numbers_in
-from fusion.deadline import Deadline
+from fusion.system.cpus import cpu_model, default_threads, numbers_in
+from fusion.system.deadline import Deadline
 from tuning.answering import answer_questions, begin_answering, say
 from tuning.experiment import Experiment, read_experiment
 from tuning.measured_network import measured_network

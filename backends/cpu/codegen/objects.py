@@ -21,10 +21,10 @@ from tvm_ffi.structural import StructuralMutator
 
 from backends.backend import ObjectCache
 from backends.cpu.codegen.generate import generate_module
-from fusion.abandon import checkpoint
-from fusion.map_in_threads import ThreadedCalls
 from fusion.stages import part_of, stage
 from fusion.structural import mutate
+from fusion.system.abandon import checkpoint
+from fusion.system.map_in_threads import ThreadedCalls
 
 _CALLS = ("tirx.tvm_call_cpacked", "tirx.anylist_setitem_call_cpacked")
 _SYMBOL = "__tvm_ffi_"

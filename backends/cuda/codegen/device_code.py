@@ -31,7 +31,7 @@ from backends.cuda.libraries.mark import call_of
 from backends.cuda.runtime.cubin import read_resources
 from backends.cuda.traffic import LaunchTraffic
 from backends.tensorir.stages import dtype_of, shape_of
-from fusion.abandon import checkpoint
+from fusion.system.abandon import checkpoint
 from fusion.tensors import tensor_bytes
 
 _Fields = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from backends.cuda.runtime.device import OpenDevice
 from fusion.errors import ExecutionError, FusionError, InternalError, LimitError, NotInstalledError, TargetError
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 T = TypeVar("T")
 

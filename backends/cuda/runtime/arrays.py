@@ -16,7 +16,7 @@ from backends.cuda.runtime.dlpack import CUDA, export
 from backends.cuda.runtime.driver import LEGACY_STREAM
 from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, waits_for_default
 from fusion.errors import FusionError, InputError, LimitError
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 _KEPT = 8
 """Blocks of one size that are kept for later results."""

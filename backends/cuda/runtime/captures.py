@@ -15,7 +15,7 @@ from typing import Any
 
 from backends.cuda.runtime.device import OpenDevice
 from backends.cuda.runtime.driver import LEGACY_STREAM
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 _ACTIVE = 1
 """CU_STREAM_CAPTURE_STATUS_ACTIVE."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from backends.cuda.runtime.driver import BROKEN, CAPTURE_RELAXED, SPAWN, Driver, no_device, open_driver
 from fusion.errors import DeviceLostError, FusionError, LimitError, TargetError
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 OLDEST = (8, 0)
 """The least capability that kernels are written for: `cp.async`, bfloat16."""

@@ -10,7 +10,7 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_
 from typing import Any
 
 from fusion.errors import ExecutionError, FusionError, LimitError, TargetError
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 LIBRARY = "libcuda.so.1"
 """What drivers install, and NVIDIA's runtime for containers brings into them."""

@@ -24,8 +24,8 @@ from backends.cuda.runtime.resources import DeviceEvent, DeviceMemory, DeviceStr
 from backends.cuda.runtime.staging import Staging
 from backends.device_run import DevicePlace, DeviceRun
 from fusion.errors import FusionError, InputError
-from fusion.forks import Lock
 from fusion.signature import TensorSpec
+from fusion.system.forks import Lock
 from fusion.tensors import byte_view, numpy_dtype, tensor_bytes
 
 _ACCESS = 16

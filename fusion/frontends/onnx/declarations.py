@@ -13,8 +13,8 @@ from typing import BinaryIO
 import onnx
 from onnx import TensorProto
 
-from fusion.files import open_file, read_file
-from fusion.memory import usable_memory
+from fusion.system.files import open_file, read_file
+from fusion.system.memory import usable_memory
 
 LARGE = 1 << 16
 """Bytes of a weight from which it is read to where it stays."""

@@ -16,11 +16,11 @@ from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from fusion.errors import InvalidModelError, LimitError, ModelFileError
-from fusion.files import open_file
 from fusion.frontends.onnx.declarations import LARGE, THIS_FILE
 from fusion.frontends.onnx.parts import tensors
 from fusion.frontends.onnx.types import data_bytes
-from fusion.memory import usable_memory
+from fusion.system.files import open_file
+from fusion.system.memory import usable_memory
 from fusion.tensors import allocate
 
 

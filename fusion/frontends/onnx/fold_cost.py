@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fusion.memory import usable_memory
+from fusion.system.memory import usable_memory
 
 Arrays = Sequence[np.ndarray]
 Attributes = dict[str, Any]

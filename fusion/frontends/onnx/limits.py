@@ -13,7 +13,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto
 from fusion.errors import InvalidModelError, LimitError
 from fusion.frontends.onnx.parts import bodies, graphs_of, sparse_tensors, tensors
 from fusion.frontends.onnx.types import element_bytes, known_dims
-from fusion.memory import check_memory
+from fusion.system.memory import check_memory
 
 MOST_NODES = 100_000
 """Nodes of a model once its functions stand where they are called: ten times the largest model known, and about two

@@ -10,12 +10,12 @@ import onnx
 
 from fusion.errors import InvalidModelError, UnsupportedOperatorError
 from fusion.failures import last_line
-from fusion.files import read_file
 from fusion.foreign_files import CHECK, not_onnx
 from fusion.frontends.onnx.declarations import read_declarations, read_with_weights_apart
 from fusion.frontends.onnx.external_data import read_external_data, refuse_external_data
 from fusion.frontends.onnx.limits import check_limits, check_nodes
 from fusion.frontends.onnx.names import check_names
+from fusion.system.files import read_file
 
 # Of ONNX's own domain, which has two names.
 _NEWEST_OPSET = onnx.defs.onnx_opset_version()

@@ -21,7 +21,7 @@ from fusion.frontends.onnx.parts import nodes, tensors
 from fusion.frontends.onnx.read_model import read_model
 from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import data_bytes
-from fusion.memory import usable_memory
+from fusion.system.memory import usable_memory
 
 _CHECKED_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 """ONNX Runtime's own operators end the process for some attributes and operands (Attention without a bias)."""

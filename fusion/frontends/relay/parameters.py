@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fusion.errors import OptionError, ParameterFileError
-from fusion.files import read_file
 from fusion.frontends.relay.arrays import ByteReader, DamagedArray
-from fusion.memory import usable_memory
+from fusion.system.files import read_file
+from fusion.system.memory import usable_memory
 
 Parameters: TypeAlias = "Mapping[str, Any] | str | Path | bytes"
 

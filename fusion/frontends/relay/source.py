@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fusion.errors import InvalidModelError, ModelFileError
-from fusion.files import read_file
+from fusion.system.files import read_file
 
 SUFFIX = ".relay"
 _BEGINS = re.compile(

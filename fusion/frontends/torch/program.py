@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fusion.errors import FusionError, InvalidModelError, OptionError, UnsupportedOperatorError
-from fusion.forks import Lock
 from fusion.frontends.torch.dynamic_shapes import misfit, refusal
 from fusion.frontends.torch.quiet import quiet
 from fusion.frontends.torch.unknown_outputs import without_unknown_outputs
+from fusion.system.forks import Lock
 
 Exported = tuple[Any, tuple[str, ...]]
 """A program, and notes on what it leaves out."""

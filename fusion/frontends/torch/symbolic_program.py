@@ -14,11 +14,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
 
 from fusion.declined import Declined
-from fusion.forks import Lock
 from fusion.frontends.torch.decompositions import decompositions
 from fusion.frontends.torch.quiet import quiet
 from fusion.frontends.torch.to_relax import OF_STORAGE
 from fusion.frontends.torch.traced_sizes import Sizes, TracedSizes, extent, formula
+from fusion.system.forks import Lock
 
 # What refuses new guards is a state of the program's sizes, which threads that import it share.
 _decomposing = Lock()

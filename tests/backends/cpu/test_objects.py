@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 from backends.cpu.codegen import objects
 from fusion import context
-from fusion.abandon import Abandoned, abandonable
+from fusion.system.abandon import Abandoned, abandonable
 
 CTX = context.resolve(threads=1)
 
@@ -75,7 +75,7 @@ def test_what_is_begun_again_is_written_once_and_what_it_replaces_is_cancelled(
     generated: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     one, two = kernel(1.0), kernel(2.0)
-    monkeypatch.setattr("fusion.map_in_threads.allowed_cpus", lambda: 1)  # no thread has any before `finish`
+    monkeypatch.setattr("fusion.system.map_in_threads.allowed_cpus", lambda: 1)  # no thread has any before `finish`
     with writer(tmp_path / "files") as files:
         for each in (two, one, one):
             files.begin("one", each)
@@ -106,7 +106,7 @@ def test_an_abandoned_compilation_writes_nothing(
 ) -> None:
     one = kernel(1.0)
     with abandonable(), writer(tmp_path / "files") as files:
-        monkeypatch.setattr("fusion.abandon._ending.is_set", lambda: True)
+        monkeypatch.setattr("fusion.system.abandon._ending.is_set", lambda: True)
         files.begin("one", one)
         with pytest.raises(Abandoned):
             files.finish(module(one=one))

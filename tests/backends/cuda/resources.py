@@ -28,8 +28,8 @@ from bench import zoo
 from fusion import context
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends import import_model
-from fusion.map_in_threads import map_in_threads
 from fusion.pipeline import lower
+from fusion.system.map_in_threads import map_in_threads
 from tests.backends.cuda.kept_resources import KeptResources
 from tests.backends.cuda.narrow_model import in_float16
 from tests.backends.cuda.toolkit import Resources

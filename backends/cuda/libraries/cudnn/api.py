@@ -20,7 +20,7 @@ from backends.cuda.libraries.cudnn.library import PACKAGE
 from backends.cuda.libraries.functions import ForeignApi, LibraryFunctions, OpenedOnce
 from backends.cuda.packages import find_in_package
 from backends.cuda.runtime.device import OpenDevice
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 9}
 """cudnnDataType_t of dtypes."""

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fusion
-from fusion.cpus import cpu_numbers
 from fusion.device_module import DeviceModule
 from fusion.devices.offload_stage import OffloadStage
 from fusion.errors import LimitError, OptionError, TargetError
+from fusion.system.cpus import cpu_numbers
 from tests.backends.cuda.emulator.emulate import WHY_NOT
 from tests.backends.cuda.fake.fake_cuda import FakeCuda
 from tests.devices.forced import divided

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fusion.errors import OptionError
-from fusion.memory import usable_memory
+from fusion.system.memory import usable_memory
 
 _KINDS = (
     (stat.S_ISFIFO, "it is a pipe"),

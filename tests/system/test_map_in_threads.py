@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fusion
-from fusion.cpus import allowed_cpus
-from fusion.map_in_threads import ThreadedCalls, map_in_threads
+from fusion.system.cpus import allowed_cpus
+from fusion.system.map_in_threads import ThreadedCalls, map_in_threads
 from tests.module import small_models
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from fusion.abandoned_folders import PREFIX, held, remove_abandoned
 from fusion.errors import SavedFileError
+from fusion.system.abandoned_folders import PREFIX, held, remove_abandoned
 
 
 @contextmanager

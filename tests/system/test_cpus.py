@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fusion import context, control_groups, cpus
+from fusion import context
+from fusion.system import control_groups, cpus
 
 CGROUP_2 = {"membership": "0::/jobs/one\n"}
 CGROUP_1 = {

@@ -12,7 +12,7 @@ _SCRIPT = """
 import os, signal, sys, threading
 from importlib.abc import MetaPathFinder
 import fusion
-from fusion import first_imports
+from fusion.system import first_imports
 
 first_imports._MOST_S = 0.1
 half, over = threading.Event(), threading.Event()

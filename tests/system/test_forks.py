@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

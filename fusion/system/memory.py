@@ -1,4 +1,4 @@
-"""How much memory this process may use. Without TVM, as `fusion.cpus`."""
+"""How much memory this process may use. Without TVM, as `fusion.system.cpus`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import os
 from collections.abc import Sequence
 
-from fusion.control_groups import own_groups, read_text
 from fusion.errors import LimitError
+from fusion.system.control_groups import own_groups, read_text
 
 try:
     import resource

@@ -29,7 +29,7 @@ except KeyboardInterrupt:
 
 _BESIDE_A_THREAD = """
 import os, signal, time
-from fusion.map_in_threads import map_in_threads
+from fusion.system.map_in_threads import map_in_threads
 
 calls = []
 
@@ -91,7 +91,7 @@ print("ended", interrupted, behind)
 
 _HELD_BACK = """
 import os, threading
-from fusion.interrupts import holding_interrupts, keeping_interrupts
+from fusion.system.interrupts import holding_interrupts, keeping_interrupts
 from fusion.module.stream import stream
 
 own = lambda *_: None

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from fusion.file_locks import HAS_LOCKS, try_lock
+from fusion.system.file_locks import HAS_LOCKS, try_lock
 
 PREFIX = "fusion-"
 """How the names of such folders begin."""

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-from fusion.cpus import allowed_cpus
-from fusion.interrupts import deferring_interrupts
+from fusion.system.cpus import allowed_cpus
+from fusion.system.interrupts import deferring_interrupts
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fusion import control_groups, memory
 from fusion.errors import LimitError
+from fusion.system import control_groups, memory
 
 ENDLESS = 1 << 45
 OF_VERSION_1 = {"membership": "9:name=systemd:/\n4:memory:/docker/abc\n3:cpu:/docker/abc\n"}

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from fusion.forks import Lock
+from fusion.system.forks import Lock
 
 _ending = threading.Event()
 _of_thread = threading.local()

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fusion.collector import paused
 from fusion.errors import ResourceError
+from fusion.system.collector import paused
 
 _MOST_S = 10.0
 """So long a fork waits for imports of other threads: one may wait for the thread that forks."""

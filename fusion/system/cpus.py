@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fusion.control_groups import ReadText, own_groups, read_text
+from fusion.system.control_groups import ReadText, own_groups, read_text
 
 _NAMES = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer", "CPU part", "CPU variant")
 """What Linux tells of a CPU, on x86 and on Arm."""

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fusion import abandoned_folders, file_locks
-from fusion.abandoned_folders import held, remove_abandoned
-from fusion.temporary_folder import temporary_folder
+from fusion.system import abandoned_folders, file_locks
+from fusion.system.abandoned_folders import held, remove_abandoned
+from fusion.system.temporary_folder import temporary_folder
 
 _HOLDS = """
 import time
-from fusion.temporary_folder import temporary_folder
+from fusion.system.temporary_folder import temporary_folder
 with temporary_folder() as folder:
     (folder / "kernels.o").write_bytes(bytes(1000))
     print(folder, flush=True)
