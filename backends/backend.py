@@ -129,6 +129,7 @@ class KernelCompiler(Protocol):
         threads: Worker threads at run time.
         half_dtypes: The 16-bit dtypes whose products the kernels compute as they are; operands of other 16-bit dtypes
             are cast to float32.
+        multiplies_bytes: Whether there are kernels of uint8 by constant int8, accumulated in int32.
         machine: The facts of the machine that kernels depend on, a dataclass of plain values; part of cache keys.
         layouts: The costs by which the layout of each tensor is chosen.
         rounding: Which operators are rounded to bfloat16 under precision="bf16".
@@ -152,6 +153,9 @@ class KernelCompiler(Protocol):
 
     @property
     def half_dtypes(self) -> frozenset[str]: ...
+
+    @property
+    def multiplies_bytes(self) -> bool: ...
 
     @property
     def machine(self) -> Any: ...

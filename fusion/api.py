@@ -350,7 +350,8 @@ def _open_form(
         with compiling, seldom(), keeping_interrupts(), beginning_code(ctx) as begun:
             checkpoint()()
             try:
-                lowered = lower_open(importer(opened, strict=ctx.strict), begun)
+                read = importer(opened, strict=ctx.strict, multiplies_bytes=ctx.compiler.multiplies_bytes)
+                lowered = lower_open(read, begun)
             except _OF_MODEL as error:
                 raise Declined(error.what) from error
             return specialize_open(lowered, inputs, outputs, begun)

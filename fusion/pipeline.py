@@ -44,11 +44,13 @@ from fusion.passes.lift_weights import lift_weights
 from fusion.passes.lower_einsum import LowerEinsum
 from fusion.passes.lower_precision import LowerPrecision
 from fusion.passes.merge_equal import MergeEqual
+from fusion.passes.multiply_bytes import MultiplyBytes
 from fusion.passes.regions import PlacedRegions, RegionGraph, TakeRegions, read_regions
 from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
+from fusion.passes.tabulate_bytes import TabulateBytes
 from fusion.passes.take_subgraphs import Taken, TakeSubgraphs
 from fusion.passes.widen_convolutions import WidenConvolutions
 from fusion.passes.widen_half import WidenHalf
@@ -113,7 +115,9 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         # Phase 1: the graph as it was imported
         GuardOperands(),
         LowerEinsum(),
+        *([MultiplyBytes()] if ctx.compiler.multiplies_bytes else []),
         FoldConstants(generators=not ctx.opens_sizes),
+        *([TabulateBytes()] if ctx.compiler.multiplies_bytes else []),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
         *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
         relax.transform.DecomposeOpsForInference(),

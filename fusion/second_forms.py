@@ -75,7 +75,8 @@ def _first_that_compiles(
 ) -> Specialization:
     """Return the first form that compiles; `check` raises what must not be taken for a defect."""
     try:
-        return compile(import_model(model, shapes, strict=ctx.strict), ctx)
+        imported = import_model(model, shapes, strict=ctx.strict, multiplies_bytes=ctx.compiler.multiplies_bytes)
+        return compile(imported, ctx)
     except FusionError:
         raise
     except MemoryError as error:

@@ -1,16 +1,17 @@
-"""Tiles of Intel's AMX: products of 32 rows by 16 columns of bfloat16, three terms a number, summed in float32.
+"""Tiles of Intel's AMX: products of 32 rows by 16 columns, of bytes, or of float32 as three terms of bfloat16 each.
 
 A float32 is the sum of three bfloat16 without a rest: its first eight bits, the next eight, and the last. Of the nine
 products of two such sums the six largest are as exact as a product of float32 (Henry, Tang & Heinecke, "Leveraging the
 bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", ARITH 2019), and AMX makes them in less
 time than AVX-512 the one.
 
-Tiles of bfloat16 have 16 rows of 32 elements of k, a right operand's 16 pairs of elements for 16 columns each (Intel
-SDM vol. 2, TDPBF16PS): 1 KiB that lies together. A step is 32 elements of k:
+A tile is 1 KiB that lies together. One of a left operand has 16 rows of 64 bytes, neighbouring elements of k; one of a
+right operand has for 16 columns each what 4 bytes of a row are multiplied by (Intel SDM vol. 2, TDPBF16PS, TDPBUSD). A
+step is as many elements of k as 64 bytes are, 32 of bfloat16 or 64 of bytes:
 
-    left operand    [step][term][row / 16][row % 16][k % 32]        `LEFT_ELEMENTS` a step
-    right operand   [step][term][k % 32 / 2][column][k % 2]         `RIGHT_ELEMENTS` a step
-    sums            [row][column]
+    left operand    [step][term][row / 16][row % 16][k % 32]        bytes have one term
+    right operand   [step][term][k % 32 / 2][column][k % 2]         bytes [step][k % 64 / 4][column][k % 4]
+    sums            [row][column]                                   float32, of bytes int32
 
 Five tiles are used, not eight. Where the other thread of a core runs, a core renames few more tiles than eight, so that
 all but the live ones are what it has to work ahead with: cycles a TDPBF16PS with 8, 7, 6, 5 and 4 live tiles 70, 56,
@@ -18,30 +19,79 @@ all but the live ones are what it has to work ahead with: cycles a TDPBF16PS wit
 
 Linux grants tiles to a process that asks, or not: a kernel asks in each task, which takes a system call, and does
 without where they are not granted. TVM has no type for tiles; a kernel that calls these needs
-`nest.use_functions(FUNCTIONS)`.
+`nest.use_functions` of the `functions` of its numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tvm import tirx
 
 from backends.cpu.tile_permission import ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA
 from backends.tensorir.emit import Expr, int64
 
-ROWS, COLUMNS, DEPTH, TERMS = 32, 16, 32, 3
-"""Of a product: rows, columns and elements of k of a step, and terms of a number."""
+ROWS, COLUMNS = 32, 16
+"""Of a product."""
 
-LEFT_ELEMENTS, RIGHT_ELEMENTS = TERMS * ROWS * DEPTH, TERMS * DEPTH * COLUMNS
-"""Of a step, in bfloat16."""
+DEPTH, TERM_COUNT = 32, 3
+"""Of float32: elements of k of a step, and terms of a number."""
 
-_BEGIN, _MULTIPLY, _END = "fusion_amx_begin", "fusion_amx_multiply", "fusion_amx_end"
+_BEGIN, _END = "fusion_amx_begin", "fusion_amx_end"
 _SPLIT_ROW, _SPLIT_WEIGHTS = "fusion_amx_split_row", "fusion_amx_split_weights"
 
 _TILE_BYTES, _LINE, _USED = 1024, 64, 5
-_SNAKE = ((0, 2), (0, 0), (2, 0), (1, 0), (1, 1), (0, 1))
-"""Terms of both operands that are multiplied, in an order in which neighbours share one."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A kind of numbers that are multiplied in tiles.
+
+    Attributes:
+        name: For functions.
+        instruction: LLVM's, of a product of two tiles.
+        depth: Elements of k of a step.
+        terms: Of each number.
+        products: Terms of both operands that are multiplied, in an order in which neighbours share one.
+        others: The functions in LLVM's language that a kernel needs beside those of tiles.
+    """
+
+    name: str
+    instruction: str
+    depth: int
+    terms: int
+    products: tuple[tuple[int, int], ...]
+    others: str = ""
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a left operand's step."""
+        return 2 * self.terms * _TILE_BYTES
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of a right operand's step."""
+        return self.terms * _TILE_BYTES
+
+    @property
+    def functions(self) -> str:
+        """What a kernel needs, in LLVM's own language."""
+        return f"{_GRANTS}{self.others}{_multiply_function(self)}"
+
+    def multiply(
+        self, left: tirx.BufferLoad, right: tirx.BufferLoad, sums: tirx.BufferLoad, steps: Expr, clears: Expr
+    ) -> tirx.Stmt:
+        """Return the statement that adds the product of operands to sums, or stores it.
+
+        Args:
+            left, right, sums: Their first elements.
+            steps: Of k; one at least. TVM narrows what fits to 32 bits, so the function takes as many.
+            clears: An int32: whether the sums begin with 0.
+        """
+        addresses = (tirx.address_of(load) for load in (left, right, sums))
+        name = f"fusion_amx_multiply_{self.name}"
+        return tirx.Evaluate(tirx.call_extern("int32", name, *addresses, tirx.Cast("int32", int64(steps)), clears))
 
 
 def begin() -> Expr:
@@ -52,20 +102,6 @@ def begin() -> Expr:
 def end() -> tirx.Stmt:
     """Return the statement that gives the tiles back, where they were granted."""
     return tirx.Evaluate(tirx.call_extern("int32", _END))
-
-
-def multiply(
-    left: tirx.BufferLoad, right: tirx.BufferLoad, sums: tirx.BufferLoad, steps: Expr, clears: Expr
-) -> tirx.Stmt:
-    """Return the statement that adds the product of operands to sums, or stores it.
-
-    Args:
-        left, right, sums: Their first elements.
-        steps: Of k, 32 elements each; one at least. TVM narrows what fits to 32 bits, so the function takes as many.
-        clears: An int32: whether the sums begin with 0.
-    """
-    addresses = (tirx.address_of(load) for load in (left, right, sums))
-    return tirx.Evaluate(tirx.call_extern("int32", _MULTIPLY, *addresses, tirx.Cast("int32", int64(steps)), clears))
 
 
 def split_row(first: tirx.BufferLoad, terms: tirx.BufferLoad, seen: tirx.BufferLoad) -> tirx.Stmt:
@@ -106,19 +142,19 @@ def _load(tile: int, base: str, at: int, step: str) -> list[str]:
     ]
 
 
-def _products() -> str:
+def _products(numbers: Numbers) -> str:
     """Return the products of a step, among them the fetch of the right operand's next one."""
     lines: list[str] = []
     held: tuple[int | None, int | None] = None, None
-    fetched = RIGHT_ELEMENTS * 2 // _LINE // (2 * len(_SNAKE))
-    for number, (left, right) in enumerate(_SNAKE):
+    fetched = numbers.weight_bytes // _LINE // (2 * len(numbers.products))
+    for number, (left, right) in enumerate(numbers.products):
         if left != held[0]:
             lines += _load(2, "left", 2 * left, f"l0.{number}") + _load(3, "left", 2 * left + 1, f"l1.{number}")
         if right != held[1]:
             lines += _load(4, "right", right, f"r.{number}")
         held = left, right
         for sums in (0, 1):
-            lines.append(f"  call void @llvm.x86.tdpbf16ps(i8 {sums}, i8 {2 + sums}, i8 4)")
+            lines.append(f"  call void @{numbers.instruction}(i8 {sums}, i8 {2 + sums}, i8 4)")
             for place in range(fetched):
                 line = (2 * number + sums) * fetched + place
                 lines.append(f"  %line.{line} = getelementptr i8, ptr %right.next, i64 {line * _LINE}")
@@ -131,7 +167,7 @@ def _split_function(name: str, arguments: str, second: str, order: Iterable[int]
     words, in an `order` that counts all halves, and terms are `apart` elements apart."""
     halves = ", ".join(f"i32 {place}" for place in order)
     lines: list[str] = []
-    for term in range(TERMS):
+    for term in range(TERM_COUNT):
         for half in (0, 1):
             here = f"{half}.{term}"
             lines += [
@@ -165,7 +201,7 @@ define i32 @{name}({arguments}, ptr %terms, ptr %seen) {{
 """
 
 
-_SPLITS = _split_function(
+_SPLITS = "\ndeclare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)\n" + _split_function(
     _SPLIT_ROW, "ptr %first", "%second = getelementptr float, ptr %first, i64 16",
     order=range(1, 64, 2), apart=ROWS * DEPTH,
 ) + _split_function(
@@ -173,15 +209,13 @@ _SPLITS = _split_function(
     order=(half for column in range(1, 32, 2) for half in (column, column + 32)), apart=DEPTH * COLUMNS,
 )  # fmt: skip
 
-FUNCTIONS = f"""
-declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
+_GRANTS = f"""
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
 declare void @llvm.x86.tilezero(i8)
 declare void @llvm.x86.tileloadd64(i8, ptr, i64)
 declare void @llvm.x86.tilestored64(i8, ptr, i64)
-declare void @llvm.x86.tdpbf16ps(i8, i8, i8)
 
 @fusion_amx_configuration = private constant [64 x i8] c"{_configuration()}", align 64
 
@@ -202,9 +236,15 @@ define i32 @{_END}() {{
   call void @llvm.x86.tilerelease()
   ret i32 0
 }}
+"""
 
-{_SPLITS}
-define i32 @{_MULTIPLY}(ptr %lefts, ptr %rights, ptr %sums, i32 %steps, i32 %clears) {{
+
+def _multiply_function(numbers: Numbers) -> str:
+    """Return the function of `Numbers.multiply`."""
+    return f"""
+declare void @{numbers.instruction}(i8, i8, i8)
+
+define i32 @fusion_amx_multiply_{numbers.name}(ptr %lefts, ptr %rights, ptr %sums, i32 %steps, i32 %clears) {{
   %lower = getelementptr i8, ptr %sums, i64 {_TILE_BYTES}
   %begins = icmp ne i32 %clears, 0
   br i1 %begins, label %clear, label %load
@@ -220,9 +260,9 @@ step:
   %k = phi i32 [ 0, %clear ], [ 0, %load ], [ %k.next, %step ]
   %left = phi ptr [ %lefts, %clear ], [ %lefts, %load ], [ %left.next, %step ]
   %right = phi ptr [ %rights, %clear ], [ %rights, %load ], [ %right.next, %step ]
-  %left.next = getelementptr i8, ptr %left, i64 {2 * LEFT_ELEMENTS}
-  %right.next = getelementptr i8, ptr %right, i64 {2 * RIGHT_ELEMENTS}
-{_products()}
+  %left.next = getelementptr i8, ptr %left, i64 {numbers.row_bytes}
+  %right.next = getelementptr i8, ptr %right, i64 {numbers.weight_bytes}
+{_products(numbers)}
   %k.next = add nuw nsw i32 %k, 1
   %more = icmp ult i32 %k.next, %steps
   br i1 %more, label %step, label %store
@@ -232,3 +272,13 @@ store:
   ret i32 0
 }}
 """
+
+
+TERMS = Numbers(
+    name="terms", instruction="llvm.x86.tdpbf16ps", depth=DEPTH, terms=TERM_COUNT,
+    products=((0, 2), (0, 0), (2, 0), (1, 0), (1, 1), (0, 1)), others=_SPLITS,
+)  # fmt: skip
+"""Float32; the six largest products of their terms."""
+
+BYTES = Numbers(name="bytes", instruction="llvm.x86.tdpbusd", depth=64, terms=1, products=((0, 0),))
+"""uint8 by int8."""

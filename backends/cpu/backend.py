@@ -105,6 +105,11 @@ class CpuCompiler:
         """See `KernelCompiler`."""
         return frozenset({"bfloat16"})
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """See `KernelCompiler`."""
+        return self.machine.dot_bytes
+
     def why_not_precision(self, precision: str) -> str:
         """See `KernelCompiler`."""
         if precision == "tf32":

@@ -106,6 +106,20 @@ SPLIT_WEIGHT_CYCLES: Annotated[
 ] = 20.0
 """What that of a vector of weights takes where each task makes it anew."""
 
+BYTE_TILES_CYCLES: Annotated[
+    float,
+    Cost(
+        "cycles/step of k, 32 rows and a vector",
+        "two TDPBUSD, as many TDPBF16PS take 56; whole kernels by turns, us in tiles and in vectors: 64x384x1536 46 "
+        "85, 64x1536x384 32 76, 512x768x3072 1044 2527, of which the estimates are 39 69, 35 70, 661 1729 at 3 GHz",
+        "two vCPUs of Emerald Rapids",
+    ),
+] = 64.0
+"""What products of bytes take in tiles, for which VPDPBUSD takes 256 cycles."""
+
+COPY_ROW_CYCLES: Annotated[float, Cost("cycles/line", "a load, a store and their loop, no measurement", VENDORS)] = 3.0
+"""What the copy of a line of rows into a tile takes, which each block of vectors makes anew."""
+
 TERM_SUM_CYCLES: Annotated[
     float, Cost("cycles/vector", "512x768x768 with and without: 18 ns unfetched", "two vCPUs of Emerald Rapids")
 ] = 10.0
@@ -115,6 +129,11 @@ BFLOAT16_DOTS_PER_CYCLE: Annotated[
     int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")
 ] = 1
 """The products of pairs of bfloat16 vectors that one core begins."""
+
+BYTE_DOTS_PER_CYCLE: Annotated[
+    int, Cost("instructions/cycle", "uops.info: VPDPBUSD of 512 bits, as multiply-adds", VENDORS)
+] = 2
+"""The products of fours of bytes that one core begins."""
 
 LOADS_PER_CYCLE: Annotated[int, Cost("instructions/cycle", "port model of Agner Fog's tables", VENDORS)] = 2
 """The vectors that one core begins to load from L1."""

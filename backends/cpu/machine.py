@@ -12,7 +12,9 @@ from backends.cpu.target import architecture_of, is_host
 from backends.cpu.tile_permission import granted
 
 DOT_BFLOAT16 = "avx512bf16"
+DOT_BYTES = "avx512vnni"
 TILES = frozenset({"amx-tile", "amx-bf16", "avx512f"})
+BYTE_TILES = frozenset({"amx-tile", "amx-int8", DOT_BYTES})
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,10 @@ class Machine:
         vector_registers: How many such registers there are.
         l1_bytes, l2_bytes, l3_bytes: Data-cache sizes in bytes; L1 and L2 per core, L3 shared.
         dot_bfloat16: Whether it multiplies pairs of bfloat16 in one instruction, in vectors of float32's lanes.
+        dot_bytes: Whether it multiplies fours of bytes so.
         l1_ways: Lines of a set of L1.
         tiles: Whether it multiplies tiles of bfloat16 (AMX), beside vectors of 16 lanes.
+        byte_tiles: Whether it multiplies those of bytes, beside what `dot_bytes` says.
     """
 
     vector_lanes: int
@@ -34,8 +38,10 @@ class Machine:
     l2_bytes: int
     l3_bytes: int
     dot_bfloat16: bool = False
+    dot_bytes: bool = False
     l1_ways: int = 8
     tiles: bool = False
+    byte_tiles: bool = False
 
     @property
     def l1_span(self) -> int:
@@ -52,6 +58,7 @@ def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
     if is_host(target):
         l1, l2, l3 = (_cache_bytes(index, size) for index, size in zip(_CACHE_INDICES, (l1, l2, l3), strict=True))
         ways = _l1_ways(ways)
+    may_have_tiles = bool(features >= TILES or features >= BYTE_TILES) and (not is_host(target) or granted())
     return Machine(
         vector_lanes=lanes,
         vector_registers=registers,
@@ -59,8 +66,10 @@ def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
         l2_bytes=l2,
         l3_bytes=l3,
         dot_bfloat16=DOT_BFLOAT16 in features,
+        dot_bytes=DOT_BYTES in features,
         l1_ways=ways,
-        tiles=features >= TILES and (not is_host(target) or granted()),
+        tiles=features >= TILES and may_have_tiles,
+        byte_tiles=features >= BYTE_TILES and may_have_tiles,
     )
 
 

@@ -98,6 +98,11 @@ class CudaCompiler:
         """See `KernelCompiler`."""
         return NARROW
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """See `KernelCompiler`."""
+        return False
+
     def why_not_precision(self, precision: str) -> str:
         """See `KernelCompiler`."""
         return ""

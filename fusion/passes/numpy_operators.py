@@ -70,6 +70,21 @@ def _triangle(function: Callable[[Array, int], Array]) -> Evaluate:
     return cut
 
 
+def centred(call: relax.Call, operands: Sequence[Array]) -> tuple[Array, Array]:
+    """Return what `dequantize` makes of known operands as integers in int32, and the scales that they are multiplied
+    by, of as many axes."""
+    data, *parameters = operands
+    axis = int(call.attrs.axis) % max(data.ndim, 1)
+    along = [-1 if at == axis else 1 for at in range(data.ndim)]
+    scale, zero = (each.reshape(along if each.size > 1 else [1] * data.ndim) for each in parameters)
+    return data.astype("int32") - zero.astype("int32"), scale
+
+
+def _dequantized(call: relax.Call, operands: Sequence[Array]) -> Array:
+    values, scale = centred(call, operands)
+    return values.astype("float32") * scale
+
+
 def _combine(function: Callable[..., Array]) -> Evaluate:
     return lambda call, operands: function(*operands)
 
@@ -103,5 +118,6 @@ OPERATORS: dict[str, Evaluate] = {
     "take": _taken,
     "gather_elements": _gathered,
     "negative": _combine(np.negative),
+    "dequantize": _dequantized,
 }
 """Each returns the elements in order; the caller gives them dtype and shape."""

@@ -30,6 +30,33 @@ def _planned(graph: Survey) -> dict[int, int]:
     return _groups(graph, marked)
 
 
+_PRODUCT = """
+<ir_version: 8, opset_import: ["": 17]>
+product (uint8[128, 256] x, TYPE[256, 256] given) => (int32[128, 256] y)
+<TYPE[256, 256] w = {WEIGHTS}> {
+  y = MatMulInteger(x, MATRIX)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "matrix", "has_kernels", "runs_here"),
+    [
+        ("int8", "w", True, True),
+        ("int8", "w", False, False),
+        ("uint8", "w", True, False),
+        ("int8", "given", True, False),
+    ],
+)
+def test_products_of_bytes_stay_where_they_have_kernels(
+    dtype: str, matrix: str, has_kernels: bool, runs_here: bool
+) -> None:
+    weights = ", ".join(["1"] * 256 * 256)
+    text = _PRODUCT.replace("TYPE", dtype).replace("WEIGHTS", weights).replace("MATRIX", matrix)
+    imported = import_model(onnx.parser.parse_model(text), multiplies_bytes=has_kernels)
+    assert (not imported.fallbacks and imported.mod is not None) == runs_here
+
+
 def _random(seed: int) -> onnx.ModelProto:
     """Return matmuls in float64 and float32, each of a few values before it."""
     choose, net = random.Random(seed), networks.Network("float32", seed)

@@ -27,21 +27,24 @@ class OnnxImporter:
 
     Attributes:
         strict: Refuse a model that needs a fallback subgraph.
-        computes_made: As in `translate`.
+        computes_made, multiplies_bytes: As in `translate`.
     """
 
     model: ReadModel
     strict: bool
     computes_made: bool = False
+    multiplies_bytes: bool = False
 
     @classmethod
-    def of(cls, source: Path | onnx.ModelProto, *, strict: bool) -> OnnxImporter:
+    def of(
+        cls, source: Path | onnx.ModelProto, *, strict: bool, multiplies_bytes: bool = False
+    ) -> OnnxImporter:  # fmt: skip
         """Return that of the ONNX model at or in `source`.
 
         Raises:
             FusionError: As `import_model` raises of models that cannot be read.
         """
-        return cls(read_model(source, weights_apart=True), strict)
+        return cls(read_model(source, weights_apart=True), strict, multiplies_bytes=multiplies_bytes)
 
     def __call__(self, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
         """Return the model at these shapes of its inputs."""
@@ -53,7 +56,10 @@ class OnnxImporter:
         if odd and not self.strict:
             return whole_model(model.weights.in_model(model.proto), not_held(odd[0].name, odd[0].type))
         inputs = bind_shapes(model.proto.graph, shapes)
-        return translate(model.proto, model.weights, inputs, strict=self.strict, computes_made=self.computes_made)
+        return translate(
+            model.proto, model.weights, inputs, strict=self.strict, computes_made=self.computes_made,
+            multiplies_bytes=self.multiplies_bytes,
+        )  # fmt: skip
 
 
 def read_onnx_signature(source: Path | onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

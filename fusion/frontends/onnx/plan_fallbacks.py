@@ -21,7 +21,17 @@ from onnx import NodeProto, TypeProto
 
 from fusion.frontends.onnx.fallback import name_of
 from fusion.frontends.onnx.scope import ValueScope
-from fusion.frontends.onnx.slow_operators import HEAVY, QUANTIZED, TAIL, is_foreign, may_be_slow, reason, slow, work
+from fusion.frontends.onnx.slow_operators import (
+    HEAVY,
+    QUANTIZED,
+    TAIL,
+    is_foreign,
+    may_be_slow,
+    multiplied_as_bytes,
+    reason,
+    slow,
+    work,
+)
 from fusion.frontends.onnx.survey import Survey, survey
 
 _WORTH_NS = 30_000.0
@@ -49,26 +59,28 @@ class FallbackChoice:
 
 
 def choose_fallbacks(
-    graph: onnx.GraphProto, opsets: Mapping[str, int], scope: ValueScope, declared: dict[str, TypeProto]
-) -> FallbackChoice:
+    graph: onnx.GraphProto, opsets: Mapping[str, int], scope: ValueScope, declared: dict[str, TypeProto],
+    multiplies_bytes: bool = False,
+) -> FallbackChoice:  # fmt: skip
     """Return which nodes of `graph` ONNX Runtime is to run.
 
     Args:
         opsets: Version of each domain.
         scope: Types of the inputs, and the constants.
         declared: Types that the model gives.
+        multiplies_bytes: As in `translate`.
     """
     dtypes = {kind.tensor_type.elem_type for kind in scope.types.values()}
     dtypes.update(int(a.i) for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to")
     dtypes.update(a.t.data_type for node in graph.node for a in node.attribute if a.HasField("t"))
     if not may_be_slow(graph.node, dtypes):
         return FallbackChoice(tuple(graph.node), {})
-    return plan_fallbacks(survey(graph.node, opsets, scope, declared))
+    return plan_fallbacks(survey(graph.node, opsets, scope, declared), multiplies_bytes)
 
 
-def plan_fallbacks(graph: Survey) -> FallbackChoice:
+def plan_fallbacks(graph: Survey, multiplies_bytes: bool = False) -> FallbackChoice:
     """Return which nodes of `graph` ONNX Runtime is to run."""
-    costs = _Marks(graph)
+    costs = _Marks(graph, multiplies_bytes)
     marked = costs.marked
     _between(graph, marked)
     groups = _groups(graph, marked)
@@ -94,8 +106,8 @@ def _label(node: NodeProto) -> str:
 class _Marks:
     """The slow nodes of a graph with what belongs to them: why each is marked, and the time of the slow ones."""
 
-    def __init__(self, graph: Survey) -> None:
-        self._graph = graph
+    def __init__(self, graph: Survey, multiplies_bytes: bool = False) -> None:
+        self._graph, self._multiplies_bytes = graph, multiplies_bytes
         self.marked: dict[int, str] = {}
         self.ns: dict[int, float] = {}
         for index, node in enumerate(graph.nodes):
@@ -111,7 +123,7 @@ class _Marks:
         pairs = [source for source in self._graph.before[index] if self._is(source, "DequantizeLinear")]
         dequantized = node.op_type in QUANTIZED and any(source not in self._graph.known for source in pairs)
         cost = slow(node, self._graph.types, dequantized)
-        if cost is None:
+        if cost is None or (self._multiplies_bytes and multiplied_as_bytes(node, self._graph.types, self._graph.fixed)):
             return
         self.marked[index] = reason(node, cost, self._graph.types, dequantized)
         self.ns[index] = cost.ns * work(node, self._graph.types)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -57,6 +57,8 @@ QUANTIZED = {
     "MatMul": Slow(2, 0.02),
     "Gemm": Slow(2, 0.02),
 }  # fmt: skip
+_MATRICES = {"MatMul": 1, "Gemm": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
+"""Which operand of a product is the right one."""
 # What ONNX Runtime makes part of an operator on bytes before it.
 TAIL = frozenset({"Cast", "Mul", "Add", "QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})
 # What has good kernels here in float32: too much to be taken along to ONNX Runtime.
@@ -86,6 +88,21 @@ def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:
     if dequantized and node.op_type in QUANTIZED:
         return QUANTIZED[node.op_type]
     return SLOW.get((node.op_type, kind.tensor_type.elem_type))
+
+
+def multiplied_as_bytes(node: NodeProto, types: Types, fixed: Container[str]) -> bool:
+    """Return whether a slow `node` is none on a target that has kernels for products of bytes, by a matrix that is
+    among the `fixed` values; other products of dequantised values are made of float32.
+    """
+    place = _MATRICES.get(node.op_type)
+    if place is None or node.domain:
+        return False
+    if node.op_type in QUANTIZED:
+        return True
+    matrix = node.input[place]
+    kind = types.get(matrix)
+    is_int8 = kind is not None and kind.tensor_type.elem_type == TensorProto.INT8
+    return is_int8 and matrix in fixed and len(known_dims(kind) or ()) == 2
 
 
 def reason(node: NodeProto, cost: Slow, types: Types, dequantized: bool) -> str:

@@ -30,6 +30,7 @@ class Survey:
         known: Indices of nodes that depend on no input, as far as shapes are known.
         before: For each node, those that make what it reads.
         after: For each node, those that read what it makes.
+        fixed: The values that depend on no input.
     """
 
     nodes: list[NodeProto]
@@ -37,6 +38,7 @@ class Survey:
     known: set[int] = field(default_factory=set)
     before: list[set[int]] = field(default_factory=list)
     after: list[set[int]] = field(default_factory=list)
+    fixed: set[str] = field(default_factory=set)
 
 
 def survey(
@@ -62,7 +64,7 @@ def survey(
                 fold(node, opset, scope, inferred)
         found.before.append({made[name] for name in reads(node) if name in made})
         made.update((name, index) for name in node.output if name)
-    found.types = scope.types
+    found.types, found.fixed = scope.types, fixed
     found.after = [set() for _ in found.nodes]
     for index, before in enumerate(found.before):
         for source in before:

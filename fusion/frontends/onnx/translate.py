@@ -63,6 +63,7 @@ def translate(
     *,
     strict: bool,
     computes_made: bool = False,
+    multiplies_bytes: bool = False,
     declined: Mapping[str, str] = _NONE,
 ) -> ImportedModel:
     """Return `model`, which has no local functions, as Relax, its inputs typed as `inputs` says.
@@ -70,6 +71,7 @@ def translate(
     Args:
         weights: Those of its graph.
         computes_made: Whether runs compute what operators make of sizes, as a grid of places, where it is read as data.
+        multiplies_bytes: Whether the target has kernels of uint8 by constant int8, summed in int32.
         declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
 
     Raises:
@@ -79,7 +81,7 @@ def translate(
     """
     domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
-        shared = _Shared(strict, count(), _budget(model), computes_made)
+        shared = _Shared(strict, count(), _budget(model), computes_made, multiplies_bytes)
         translator = _Translator(
             model.graph, weights, domains, inputs=inputs, constants={}, shared=shared, declined=declined
         )
@@ -140,7 +142,7 @@ class _Shared:
         strict: As in `translate`.
         numbers: Make names unique in the whole model.
         budget: Pays for folding.
-        computes_made: As in `translate`.
+        computes_made, multiplies_bytes: As in `translate`.
         sizes_read: Told of what is computed of sizes.
     """
 
@@ -148,6 +150,7 @@ class _Shared:
     numbers: Iterator[int]
     budget: Budget
     computes_made: bool
+    multiplies_bytes: bool
     sizes_read: SizesRead = field(default_factory=SizesRead)
 
 
@@ -184,7 +187,9 @@ class _Translator:
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         choice = FallbackChoice(tuple(graph.node), {})
         if not shared.strict:
-            choice = choose_fallbacks(graph, domains, self._scope, self._declared)
+            choice = choose_fallbacks(
+                graph, domains, self._scope, self._declared, multiplies_bytes=shared.multiplies_bytes
+            )
         self.whole = "" if any(map(has_checked_operand, graph.node)) else choice.whole
         self._declined = {**choice.reasons, **declined}
         self._work = deque((node, domains[""]) for node in choice.nodes if not weights.has(node))

@@ -11,7 +11,7 @@ from backends.cpu.kernels.conv2d.plan import shape_for_winograd
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Pixel, emit
 from backends.cpu.kernels.shared.convolution.sum_over_taps import sum_over_taps
 from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan
-from backends.cpu.kernels.shared.packed_terms import InTerms
+from backends.cpu.kernels.shared.packed_tiles import InTiles
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest
@@ -33,12 +33,12 @@ def emit_conv2d(func: tirx.PrimFunc, roles: Roles, machine: Machine, point: Bloc
 def _emit_sum(func: tirx.PrimFunc, roles: Roles, machine: Machine, blocking: Blocking) -> Scheduled:
     nest = Nest()
     work, fill = sum_over_taps(roles, machine, blocking.longest_task(roles.shape[1]))
-    if not blocking.in_terms:
+    if not blocking.in_tiles:
         emit(nest, [_inside_image(work, roles)], blocking, fill)
         return Scheduled(func.with_body(nest.finish()), CONV2D, str(blocking))
-    terms = InTerms.of([work], [roles.operands[1]])
-    emit(nest, terms.works, blocking, fill)
-    return terms.scheduled(func, nest.finish(), CONV2D, str(blocking))
+    tiles = InTiles.of([work], [roles.operands[1]])
+    emit(nest, tiles.works, blocking, fill)
+    return tiles.scheduled(func, nest.finish(), CONV2D, str(blocking))
 
 
 def _inside_image(work: Contraction, roles: Roles) -> Contraction:

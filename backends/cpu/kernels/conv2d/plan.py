@@ -20,7 +20,7 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import (
     winograd_shape,
 )
 from backends.cpu.kernels.shared.convolution.winograd_transform import F4
-from backends.cpu.kernels.shared.extents import may_have_terms
+from backends.cpu.kernels.shared.extents import may_be_in_tiles
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.extents import Extent, typical
@@ -41,7 +41,7 @@ def conv2d_space(roles: Roles, machine: Machine, threads: int) -> Space[Blocking
     are open."""
     extents = extents_of_sum(roles, machine, _image(roles, machine))
     if OF_THE_RUN not in roles.attrs:
-        extents = may_have_terms(extents, machine)
+        extents = may_be_in_tiles(extents, machine)
     sums = blocking_space(extents, machine, threads)
     has_transform = arithmetic_of(dtype_of(roles.operands[0]), machine) is FLOAT32
     shape = shape_for_winograd(roles, machine) if has_transform else None

@@ -25,7 +25,7 @@ from tvm.sym import Analyzer
 from backends.cpu.kernels.matmul.plan import block_rows, block_tile
 from backends.cpu.kernels.matmul.read import PackedProduct, RowProducts
 from backends.cpu.kernels.shared.contraction import Blocking, Contraction, emit, emit_inside
-from backends.cpu.kernels.shared.packed_terms import InTerms
+from backends.cpu.kernels.shared.packed_tiles import InTiles
 from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.stitching.loops import stitch
@@ -48,12 +48,12 @@ def emit_products(func: tirx.PrimFunc, parts: RowProducts, machine: Machine, poi
     works = [rows_times(parts.rows, p.packed, p.channels, p.outputs, machine) for p in parts.products]
     prologue = RowMaker.of(parts, point, machine).fill if parts.makes_rows else None
     panels = [product.packed for product in parts.products]
-    if not point.in_terms or not _packed_before(parts).isdisjoint(panels):
+    if not point.in_tiles or not _packed_before(parts).isdisjoint(panels):
         emit(nest, works, point, prologue, parts.alike)
         return Scheduled(func.with_body(nest.finish()), MATMUL, str(point))
-    terms = InTerms.of(works, panels)
-    emit(nest, terms.works, point, prologue, parts.alike)
-    return terms.scheduled(func, nest.finish(), MATMUL, str(point))
+    tiles = InTiles.of(works, panels)
+    emit(nest, tiles.works, point, prologue, parts.alike)
+    return tiles.scheduled(func, nest.finish(), MATMUL, str(point))
 
 
 def _packed_before(parts: RowProducts) -> set[Var]:

@@ -13,7 +13,7 @@ from backends.cpu.kernels.matmul.costs import LAYERS_MARGIN, ROW_BLOCK_CYCLES
 from backends.cpu.kernels.matmul.read import RowProducts
 from backends.cpu.kernels.shared.blocking import blocking_space
 from backends.cpu.kernels.shared.contraction import Blocking
-from backends.cpu.kernels.shared.extents import Extents, may_have_terms
+from backends.cpu.kernels.shared.extents import Extents, may_be_in_tiles
 from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets, choose, total_cycles
 from backends.cpu.kernels.shared.row_product import rows_times
 from backends.cpu.kernels.shared.stitching.plan import has_turn, stitched_work
@@ -90,7 +90,7 @@ def products_extents(parts: RowProducts, machine: Machine) -> Extents:
 def _product_extents(parts: RowProducts, place: int, machine: Machine) -> Extents:
     product = parts.products[place]
     extents = rows_times(parts.rows, product.packed, product.channels, product.outputs, machine).extents
-    return may_have_terms(extents, machine)
+    return may_be_in_tiles(extents, machine)
 
 
 def _row_cycles(parts: RowProducts, machine: Machine) -> float:

@@ -1,4 +1,5 @@
-"""What a micro-kernel multiplies and adds in one step of k: single float32 numbers, or pairs of bfloat16."""
+"""What a micro-kernel multiplies and adds in one step of k: single float32 numbers, pairs of bfloat16, or fours of
+bytes."""
 
 from __future__ import annotations
 
@@ -7,15 +8,25 @@ from typing import Protocol
 
 from tvm import tirx
 
-from backends.cpu import bfloat16
-from backends.cpu.costs import BFLOAT16_DOTS_PER_CYCLE, FMA_PER_CYCLE
+from backends.cpu import bfloat16, byte_dots
+from backends.cpu.costs import BFLOAT16_DOTS_PER_CYCLE, BYTE_DOTS_PER_CYCLE, FMA_PER_CYCLE
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, ramp, splat
 from fusion.declined import Declined
 
 
 class Arithmetic(Protocol):
-    """How operands become registers; sums are float32."""
+    """How operands become registers."""
+
+    @property
+    def sums(self) -> str:
+        """The dtype of sums."""
+        ...
+
+    @property
+    def functions(self) -> str:
+        """The functions in LLVM's language that a kernel needs for it; "" where that is none."""
+        ...
 
     @property
     def step(self) -> int:
@@ -54,6 +65,8 @@ class Arithmetic(Protocol):
 class Float32:
     """A fused multiply-add a step."""
 
+    sums: str = "float32"
+    functions: str = ""
     step: int = 1
     packed: int = 1
     bytes: int = 4
@@ -73,6 +86,8 @@ class Float32:
 class BFloat16:
     """A dot product of two elements a step, for vectors of 16 sums."""
 
+    sums: str = "float32"
+    functions: str = bfloat16.FUNCTIONS
     step: int = 2
     packed: int = 2
     bytes: int = 2
@@ -110,7 +125,35 @@ def _widened(load: tirx.BufferLoad) -> Expr:
     return tirx.Cast(f"uint32x{bfloat16.LANES}", tirx.reinterpret(f"uint16x{bfloat16.LANES}", load))
 
 
-FLOAT32, BFLOAT16, BFLOAT16_ROWS = Float32(), BFloat16(), BFloat16Rows()
+@dataclass(frozen=True)
+class Bytes:
+    """A dot product of four elements a step, rows in uint8 by weights in int8, for vectors of 16 sums."""
+
+    sums: str = byte_dots.SUMS
+    functions: str = byte_dots.FUNCTIONS
+    step: int = 4
+    packed: int = 4
+    bytes: int = 1
+    per_cycle: int = BYTE_DOTS_PER_CYCLE
+
+    def row(self, first: tirx.BufferLoad, many: int) -> Expr:
+        *outer, k = first.indices
+        if many == self.step:
+            return tirx.reinterpret("int32", tirx.BufferLoad(first.source, [*outer, ramp(k, many)]))
+        total: Expr = tirx.const(0, "int32")  # what lies behind may be nobody's memory
+        for place in range(many):
+            element = tirx.Cast("int32", tirx.BufferLoad(first.source, [*outer, k + place]))
+            total = tirx.bitwise_or(total, tirx.shift_left(element, tirx.const(8 * place, "int32")))
+        return total
+
+    def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
+        return tirx.reinterpret(f"int32x{byte_dots.LANES}", load)
+
+    def multiply_add(self, total: Expr, row: Expr, weights: Expr, lanes: int) -> Expr:
+        return byte_dots.dot(total, splat(row, lanes), weights)
+
+
+FLOAT32, BFLOAT16, BFLOAT16_ROWS, BYTES = Float32(), BFloat16(), BFloat16Rows(), Bytes()
 
 
 def arithmetic_of(dtype: str, machine: Machine, packed: bool = True) -> Arithmetic:
@@ -121,6 +164,8 @@ def arithmetic_of(dtype: str, machine: Machine, packed: bool = True) -> Arithmet
     """
     if dtype == "float32":
         return FLOAT32
+    if dtype == byte_dots.LEFT and machine.dot_bytes and packed:
+        return BYTES
     if dtype != "bfloat16" or not machine.dot_bfloat16:
         raise Declined(f"the CPU has no products of {dtype}")
     return BFLOAT16 if packed else BFLOAT16_ROWS

@@ -8,6 +8,8 @@ from itertools import product
 
 from backends.cpu import amx
 from backends.cpu.costs import (
+    BYTE_TILES_CYCLES,
+    COPY_ROW_CYCLES,
     FMA_PER_CYCLE,
     L2_BYTES_PER_CYCLE,
     MEMORY_BYTES_PER_CYCLE,
@@ -19,11 +21,11 @@ from backends.cpu.costs import (
     TERMS_CYCLES,
 )
 from backends.cpu.kernels.shared.blocking_features import blocking_features
-from backends.cpu.kernels.shared.contraction import Blocking
+from backends.cpu.kernels.shared.contraction import Blocking, tile_form, tile_steps
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.register_tile import RegisterTile, RowSets, cheapest_by_width, tiles, total_cycles
 from backends.cpu.kernels.shared.split import Split
-from backends.cpu.kernels.shared.term_products import BLOCK_VECTORS, TermSteps
+from backends.cpu.kernels.shared.tile_products import BLOCK_VECTORS
 from backends.cpu.kernels.shared.weights_in_place import first_pass, other_passes, split_cycles
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
@@ -47,7 +49,7 @@ def likely_blockings(extents: Extents, machine: Machine, threads: int) -> Iterat
         extents.height, extents.width, extents.vectors, extents.steps, machine.vector_registers, sets=sets
     )
     yield from (grid for tile in found for grid in _grids(extents, tile, machine, threads))
-    yield from term_blockings(extents, machine, threads)
+    yield from tile_blockings(extents, machine, threads)
 
 
 def choose_grid(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Blocking:
@@ -61,21 +63,28 @@ def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Bl
     def every() -> Iterator[Blocking]:
         for tile in tiles(extents.height, extents.width, extents.vectors, machine.vector_registers):
             yield from _grids(extents, tile, machine, threads)
-        yield from term_blockings(extents, machine, threads)
+        yield from tile_blockings(extents, machine, threads)
 
     features = partial(blocking_features, extents, machine, threads)
     return Space(choose_blocking(extents, machine, threads), every, features)
 
 
-def term_blockings(extents: Extents, machine: Machine, threads: int, *, splits: bool = False) -> Iterator[Blocking]:
-    """Yield the cuts of a contraction whose float32 are multiplied as terms of bfloat16, where the machine may; those
-    of the weights are packed before the run, or each task `splits` them."""
-    if not extents.has_terms:
+_TILE_CYCLES = {1: (TERMS_CYCLES, 2 * SPLIT_ROW_CYCLES), 4: (BYTE_TILES_CYCLES, COPY_ROW_CYCLES)}
+"""What a step of k takes in tiles: of 32 rows and a vector, and of a row, by elements that an instruction on vectors
+multiplies."""
+
+
+def tile_blockings(extents: Extents, machine: Machine, threads: int, *, splits: bool = False) -> Iterator[Blocking]:
+    """Yield the cuts of a contraction that is multiplied in tiles, where the machine may; weights are packed before the
+    run, or each task `splits` those of float32 into terms."""
+    if not extents.in_tiles:
         return
-    vectors, steps = extents.vectors, TermSteps(extents.taps, extents.depth).count
+    vectors, steps, numbers = extents.vectors, tile_steps(extents).count, tile_form(extents).numbers
+    step_cycles, row_cycles = _TILE_CYCLES[extents.step]
     tile = RegisterTile(min(max(amx.ROWS // extents.width, 1), extents.height), extents.width, 1)
     rows = Split.of(extents.height, tile.height)
-    weight_bytes = (4 if splits else 2 * amx.TERMS) * amx.DEPTH * extents.lanes * vectors * steps * extents.products
+    step_bytes = 4 * amx.DEPTH * extents.lanes if splits else numbers.weight_bytes
+    weight_bytes = step_bytes * vectors * steps * extents.products
     split_cycles = SPLIT_WEIGHT_CYCLES if splits else 0.0
     for row_chunks, panel_chunks in product(chunk_counts(rows.count, threads), chunk_counts(vectors, threads)):
         if extents.whole_rows and panel_chunks > 1:
@@ -83,8 +92,8 @@ def term_blockings(extents: Extents, machine: Machine, threads: int, *, splits: 
         longest = Split(rows.count, row_chunks).longest * rows.longest
         pixels, panels = longest * extents.width, Split(vectors, panel_chunks).longest
         blocks = -(-panels // BLOCK_VECTORS)
-        cycles = -(-pixels // amx.ROWS) * panels * steps * TERMS_CYCLES
-        cycles += pixels * steps * 2 * SPLIT_ROW_CYCLES * blocks + panels * steps * amx.DEPTH * split_cycles
+        cycles = -(-pixels // amx.ROWS) * panels * steps * step_cycles
+        cycles += pixels * steps * row_cycles * blocks + panels * steps * amx.DEPTH * split_cycles
         cycles += pixels * panels * TERM_SUM_CYCLES
         tasks = extents.outer * row_chunks * panel_chunks
         cycles = (cycles * extents.products + extents.row_cycles * longest) * -(-tasks // threads)
@@ -92,7 +101,7 @@ def term_blockings(extents: Extents, machine: Machine, threads: int, *, splits: 
         busy = min(tasks, threads)
         cycles += (extents.outer * traffic / MEMORY_BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
         cycles += REGION_CYCLES if tasks > 1 else 0
-        yield Blocking(tile, row_chunks, panel_chunks, panels, cycles, in_terms=True)
+        yield Blocking(tile, row_chunks, panel_chunks, panels, cycles, in_tiles=True)
 
 
 def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[Blocking]:

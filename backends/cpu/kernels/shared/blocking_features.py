@@ -49,5 +49,5 @@ def blocking_features(extents: Extents, machine: Machine, threads: int, point: B
         "result of L2": log2(4 * extents.height * extents.width * extents.channels / machine.l2_bytes),
         "shared sets": float(4 * extents.depth % machine.l1_span == 0),
         "shared sets of results": float(4 * extents.channels % machine.l1_span == 0),
-        "row cycles": log2(1 + extents.row_cycles), "products": extents.products, "terms": float(point.in_terms),
+        "row cycles": log2(1 + extents.row_cycles), "products": extents.products, "terms": float(point.in_tiles),
     }  # fmt: skip

@@ -20,7 +20,7 @@ over taps (the window of a convolution) and `depth` contiguous steps of k. The l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,15 +30,17 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from backends.cpu import amx, bfloat16
+from backends.cpu import amx
 from backends.cpu.costs import FETCHED_TILES, FEW_TILES, PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
+from backends.cpu.kernels.shared.byte_products import BYTES_IN_TILES, ByteProducts
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
 from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
-from backends.cpu.kernels.shared.term_products import TermProducts, TermSteps, TermWeights
+from backends.cpu.kernels.shared.term_products import FLOAT32_TERMS, TermProducts
+from backends.cpu.kernels.shared.tile_products import TileForm, TileProducts, TileSteps, TileWeights
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 from backends.tensorir.roles import Output
 
@@ -55,8 +57,7 @@ class Blocking:
         row_chunks, panel_chunks: Cuts of the tiles' rows and of the panels; each pair is a parallel task.
         panel_block: Panels whose weights stay in L2 while the rows of a chunk pass.
         cycles: Estimate for the slowest thread.
-        in_terms: Whether terms of bfloat16 are multiplied, in tiles (`term_products.py`); `tile` is then by what tasks
-            are cut.
+        in_tiles: Whether it is multiplied in tiles of AMX (`tile_products.py`); `tile` is then by what tasks are cut.
     """
 
     tile: RegisterTile
@@ -64,7 +65,7 @@ class Blocking:
     panel_chunks: int
     panel_block: int
     cycles: float = 0.0
-    in_terms: bool = False
+    in_tiles: bool = False
 
     def longest_task(self, height: int) -> int:
         """Return how many rows of an image of `height` rows the largest task has at most."""
@@ -73,11 +74,11 @@ class Blocking:
 
     def axes(self) -> dict[str, int]:
         cuts = {"row_chunks": self.row_chunks, "panel_chunks": self.panel_chunks, "panel_block": self.panel_block}
-        return {**self.tile.axes("tile"), **cuts, **({"terms": 1} if self.in_terms else {})}
+        return {**self.tile.axes("tile"), **cuts, **({"tiles": 1} if self.in_tiles else {})}
 
     def __str__(self) -> str:
         cuts = f"rows/{self.row_chunks} panels/{self.panel_chunks}"
-        return f"{self.tile} in terms {cuts}" if self.in_terms else f"{self.tile} {cuts} by {self.panel_block}"
+        return f"{self.tile} in tiles {cuts}" if self.in_tiles else f"{self.tile} {cuts} by {self.panel_block}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Contraction:
         arithmetic: What a step of k is.
         seen: (first pixel, last pixel) -> the first and how many of the taps of each axis add to a rectangle of pixels
             between these corners; None: all do.
-        terms: The weights' terms, where they were packed before the run and it is computed in terms.
+        tiles: The weights, where they were packed in tiles before the run and it is computed in these.
     """
 
     extents: Extents
@@ -106,7 +107,7 @@ class Contraction:
     outputs: tuple[Output, ...]
     arithmetic: Arithmetic = FLOAT32
     seen: Callable[[Pixel, Pixel], Sequence[tuple[Expr, Expr]]] | None = None
-    terms: TermWeights | None = None
+    tiles: TileWeights | None = None
 
 
 Prologue = Callable[[Nest, Expr, Expr, Expr], Callable[..., Any]]
@@ -124,10 +125,10 @@ def emit(
     """
     work = works[0]
     rounds = isinstance(work.arithmetic, BFloat16)
-    if rounds:
-        nest.use_functions(bfloat16.FUNCTIONS)
-    if blocking.in_terms:
-        nest.use_functions(amx.FUNCTIONS)
+    if work.arithmetic.functions:
+        nest.use_functions(work.arithmetic.functions)
+    if blocking.in_tiles:
+        nest.use_functions(tile_form(work.extents).numbers.functions)
     rows = Split.of(work.extents.height, blocking.tile.height)
     row_chunks = Split(rows.count, blocking.row_chunks)
     panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]
@@ -142,15 +143,15 @@ def emit(
         load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many)) if prologue else None
         elements = blocking.tile.rows * blocking.tile.vectors * work.extents.lanes
         start, count = int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk)
-        granted = nest.keep("granted", amx.begin()) if blocking.in_terms else None
+        granted = nest.keep("granted", amx.begin()) if blocking.in_tiles else None
         for place, each in enumerate(works):
             mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
             if granted is not None:
                 low, high = rows.start(first), rows.start(first + many)
                 rows_of = load_rows or each.load_rows
-                emit_terms(nest, each, rows_of, outer, granted, vectors=mine, rows=(low, high - low))
+                emit_in_tiles(nest, each, rows_of, outer, granted, vectors=mine, rows=(low, high - low))
                 continue
-            epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds)
+            epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds, each.arithmetic.sums)
             kernel = MicroKernel(
                 nest=nest,
                 work=each,
@@ -168,16 +169,35 @@ def emit(
                 nest.add(amx.end())
 
 
-def emit_terms(
+_FORMS: Mapping[int, tuple[TileForm, type[TileProducts]]] = {
+    1: (FLOAT32_TERMS, TermProducts),
+    4: (BYTES_IN_TILES, ByteProducts),
+}
+"""By elements of k that an instruction on vectors multiplies, how they are multiplied in tiles."""
+
+
+def tile_form(extents: Extents) -> TileForm:
+    """Return how a product of these sizes lies in tiles."""
+    form, _ = _FORMS[extents.step]
+    return form
+
+
+def tile_steps(extents: Extents) -> TileSteps:
+    """Return its steps of k in tiles."""
+    return TileSteps(extents.taps, extents.depth, tile_form(extents))
+
+
+def emit_in_tiles(
     nest: Nest, work: Contraction, load_rows: Callable[..., Expr], outer: Expr, granted: Expr,
     vectors: tuple[Expr, Expr], rows: tuple[Expr, Expr],
 ) -> None:  # fmt: skip
-    """Add vectors of channels times rows of an image, the first and how many of each, as products of terms, in tiles
-    where they are `granted`."""
+    """Add vectors of channels times rows of an image, the first and how many of each, in tiles where they are
+    `granted`."""
     extents, group = work.extents, int64(0)
-    kernel = TermProducts(
+    _, products = _FORMS[extents.step]
+    kernel = products(
         nest=nest,
-        steps=TermSteps(extents.taps, extents.depth),
+        steps=tile_steps(extents),
         channels=extents.channels,
         width=extents.width,
         load_rows=partial(load_rows, outer, group),
@@ -185,7 +205,7 @@ def emit_terms(
         coordinates=partial(work.coordinates, outer, group),
         epilogue=Epilogue(work.outputs, scratch=None),
         granted=granted,
-        terms=work.terms,
+        packed=work.tiles,
     )
     pixels = (nest.settle("pixels", int64(count * extents.width)) for count in rows)
     kernel.emit(*vectors, *pixels)
@@ -391,7 +411,7 @@ class MicroKernel:
         """Emit the sums of one register tile: clear, accumulate over taps and k; fetch rows in the panel `turn`."""
         nest, work, lanes = self.nest, self.work, self.work.extents.lanes
         vectors = [(at, lanes) for at in range(0, channels, lanes)] if work.padded_weights else pieces(channels, lanes)
-        registers = RegisterRows(nest, len(pixels), vectors)
+        registers = RegisterRows(nest, len(pixels), vectors, work.arithmetic.sums)
         tile = _Tile(registers, vectors, pixels, group, channel)
         block = self.next_block
         fetch = self._fetch_block(block, turn) if block is not None and turn is not None else None

@@ -32,13 +32,15 @@ class RegisterRows:
     step.
     """
 
-    def __init__(self, nest: Nest, rows: int, parts: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, nest: Nest, rows: int, parts: Sequence[tuple[int, int]], dtype: str = "float32") -> None:
         self._nest = nest
         self.parts = list(parts)
-        self._buffers = [[nest.allocate(f"acc{row}_{at}", (lanes,)) for at, lanes in parts] for row in range(rows)]
+        self._buffers = [
+            [nest.allocate(f"acc{row}_{at}", (lanes,), dtype) for at, lanes in parts] for row in range(rows)
+        ]
         for row in range(rows):
             for index, (_, lanes) in enumerate(parts):
-                self.write(row, index, splat(tirx.const(0, "float32"), lanes))
+                self.write(row, index, splat(tirx.const(0, dtype), lanes))
 
     @property
     def rows(self) -> int:
@@ -80,10 +82,12 @@ class Epilogue:
     rounds: bool = False
 
     @staticmethod
-    def prepare(nest: Nest, outputs: tuple[Output, ...], elements: int, rounds: bool = False) -> Epilogue:
-        """Return the epilogue of tiles of up to `elements`; scratch is allocated where `nest` stands."""
+    def prepare(
+        nest: Nest, outputs: tuple[Output, ...], elements: int, rounds: bool = False, dtype: str = "float32"
+    ) -> Epilogue:  # fmt: skip
+        """Return the epilogue of tiles of up to `elements` sums; scratch is allocated where `nest` stands."""
         costly = sum(_cost(output) for output in outputs) > EPILOGUE_OPERATIONS
-        return Epilogue(outputs, nest.allocate("tile", (elements,)) if costly else None, rounds)
+        return Epilogue(outputs, nest.allocate("tile", (elements,), dtype) if costly else None, rounds)
 
     @cached_property
     def _divides(self) -> list[bool]:

@@ -37,7 +37,7 @@ class Extents:
         weight_pitch: Bytes between rows of float32 weights that lie as they come, k by channels; 0 where panels of them
             lie together since the kernel began, None where they do since it was compiled.
         row_pitch: Bytes between neighbouring rows of the input; 0 where nothing is known of that.
-        has_terms: Whether the machine may multiply terms of bfloat16 in place of float32, in tiles.
+        in_tiles: Whether the machine may multiply in tiles, bytes or, in place of float32, terms of bfloat16.
     """
 
     outer: int
@@ -56,7 +56,7 @@ class Extents:
     whole_rows: bool = False
     weight_pitch: int | None = None
     row_pitch: int = 0
-    has_terms: bool = False
+    in_tiles: bool = False
 
     @property
     def vectors(self) -> int:
@@ -85,7 +85,8 @@ class Extents:
         return self.input_bytes / MEMORY_BYTES_PER_CYCLE > FETCHED_SHARE * computed
 
 
-def may_have_terms(extents: Extents, machine: Machine) -> Extents:
-    """Return the sizes of a product of float32 that a kernel of its own computes, by weights whose panels lie together
-    since it was compiled, with whether the machine may multiply terms."""
-    return replace(extents, has_terms=machine.tiles and extents.step == 1 and extents.groups == 1)
+def may_be_in_tiles(extents: Extents, machine: Machine) -> Extents:
+    """Return the sizes of a product that a kernel of its own computes, by weights whose panels lie together since it
+    was compiled, with whether the machine may multiply it in tiles."""
+    has_form = {1: machine.tiles, 4: machine.byte_tiles}
+    return replace(extents, in_tiles=has_form.get(extents.step, False) and extents.groups == 1)

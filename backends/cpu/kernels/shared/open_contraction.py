@@ -16,10 +16,9 @@ from functools import partial
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from backends.cpu import amx, bfloat16
-from backends.cpu.kernels.shared.arithmetic import BFloat16
-from backends.cpu.kernels.shared.blocking import choose_blocking, choose_grid, term_blockings
-from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, emit_terms, share
+from backends.cpu import amx
+from backends.cpu.kernels.shared.blocking import choose_blocking, choose_grid, tile_blockings
+from backends.cpu.kernels.shared.contraction import Blocking, Contraction, Prologue, emit_in_tiles, share, tile_form
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_panels import OpenPanels, PanelProduct, chunk_of
 from backends.cpu.kernels.shared.open_products import LoadRows, OpenProducts, SumsByFunction
@@ -152,10 +151,10 @@ def _terms_from(extents: Extents, machine: Machine) -> int:
     """Return of how many rows on terms are estimated to take less, by a task that has all panels; 0: of none."""
     bytes_each = extents.input_bytes // extents.height
     least = 0
-    for rows in reversed(_PROBES if extents.has_terms else ()):
+    for rows in reversed(_PROBES if extents.in_tiles and extents.step == 1 else ()):
         at = replace(extents, height=rows, input_bytes=bytes_each * rows)
-        as_float32 = choose_blocking(replace(at, has_terms=False), machine, 1)
-        if min(found.cycles for found in term_blockings(at, machine, 1, splits=True)) >= as_float32.cycles:
+        as_float32 = choose_blocking(replace(at, in_tiles=False), machine, 1)
+        if min(found.cycles for found in tile_blockings(at, machine, 1, splits=True)) >= as_float32.cycles:
             break
         least = rows
     return least
@@ -180,8 +179,8 @@ def emit_open(
     Args:
         calls: That a function computes the sums, as `has_function` allows; None where loops do.
     """
-    if isinstance(works[0].arithmetic, BFloat16):
-        nest.use_functions(bfloat16.FUNCTIONS)
+    if works[0].arithmetic.functions:
+        nest.use_functions(works[0].arithmetic.functions)
     tasks = _Tasks(nest, works, nest.settle("rows", rows), prologue, alike, calls=calls)
     serial = blocking.serial_rows if blocking.parallel else 0
     if serial and len(works) == 1 and prologue is None:
@@ -226,7 +225,7 @@ class _Tasks:
             if not blocking.terms_from:
                 by_tile()
                 return
-            nest.use_functions(amx.FUNCTIONS)
+            nest.use_functions(tile_form(self.works[0].extents).numbers.functions)
             in_terms = partial(self._in_terms, blocking, load_rows, shares, first, end - first)
             nest.choose(end - first >= blocking.terms_from, in_terms, by_tile)
 
@@ -255,6 +254,6 @@ class _Tasks:
             low = nest.settle("first_of_product", start * width)
             high = nest.settle("end_of_product", tirx.min((start + panels) * width, int64(each.extents.vectors)))
             rows = load_rows or each.load_rows
-            emit_terms(nest, each, rows, int64(0), granted, vectors=(low, high - low), rows=(first, many))
+            emit_in_tiles(nest, each, rows, int64(0), granted, vectors=(low, high - low), rows=(first, many))
         with nest.when(granted > 0):
             nest.add(amx.end())

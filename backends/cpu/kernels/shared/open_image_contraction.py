@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from backends.cpu import bfloat16
-from backends.cpu.kernels.shared.arithmetic import BFloat16
 from backends.cpu.kernels.shared.contraction import Contraction, Prologue
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_images import OpenGrid
@@ -79,8 +77,8 @@ def emit_open_image(
             that size.
     """
     by_lines = by_lines or panels.table.heights[-1] > _SHORT
-    if isinstance(work.arithmetic, BFloat16):
-        nest.use_functions(bfloat16.FUNCTIONS)
+    if work.arithmetic.functions:
+        nest.use_functions(work.arithmetic.functions)
     with grid.tasks(nest) as task:
         load_rows = prologue(nest, task.image, task.first, task.end) if prologue else work.load_rows
         columns, rows = nest.settle("columns", int64(width)), task.end - task.first

@@ -152,7 +152,7 @@ class PanelProduct:
     ) -> PanelProduct:  # fmt: skip
         """Return the product; `scratch` is what `PanelProduct.scratch` returns, None for some of its own."""
         if scratch is None:
-            scratch = PanelProduct.scratch(nest, panels, work.extents.lanes)
+            scratch = PanelProduct.scratch(nest, panels, work.extents.lanes, work.arithmetic.sums)
         epilogue = Epilogue(work.outputs, scratch, isinstance(work.arithmetic, BFloat16))
         kernel = MicroKernel(
             nest=nest, work=work, blocking=Blocking(panels.table.tile, 1, 1, panels.block), load_rows=load_rows,
@@ -161,9 +161,9 @@ class PanelProduct:
         return PanelProduct(nest, panels, kernel)
 
     @staticmethod
-    def scratch(nest: Nest, panels: OpenPanels, lanes: int) -> Var:
+    def scratch(nest: Nest, panels: OpenPanels, lanes: int, dtype: str = "float32") -> Var:
         """Return room for the sums of a tile in a panel."""
-        return nest.allocate("sums", (panels.table.tile.rows * panels.table.tile.vectors * lanes,))
+        return nest.allocate("sums", (panels.table.tile.rows * panels.table.tile.vectors * lanes,), dtype)
 
     def emit(self, first: Expr, panels: Expr, tiles: RowTiles, place: Place = TileRows) -> None:
         """Emit `panels` panels from `first` on over all `tiles`, whose rows are where `place` says."""

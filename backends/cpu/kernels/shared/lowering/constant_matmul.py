@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from tvm import relax, te
 
-from backends.cpu.kernels.shared.lowering.operands import BFLOAT16
-from backends.cpu.kernels.shared.lowering.packing import pack_matmul, pack_matmul_pairs, packed_constant
+from backends.cpu.kernels.shared.lowering.operands import BFLOAT16, BYTES, FLOAT32
+from backends.cpu.kernels.shared.lowering.packing import (
+    pack_matmul,
+    pack_matmul_bytes,
+    pack_matmul_pairs,
+    packed_constant,
+)
 from backends.tensorir.emit import Expr
 from partition.access import ANCHOR, MATMUL
 
 
 def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder, lanes: int) -> relax.Expr:
     """Return rows of `data` (..., K) times the constant K x N `matrix`; a 1x1 convolution is one of these."""
+    compute: Callable[..., te.Tensor]
     if str(matrix.dtype) == BFLOAT16:
-        pack, compute = pack_matmul_pairs, _rows_by_pairs
+        pack, compute = pack_matmul_pairs, partial(_rows_by_joined, joined=2, dtype=FLOAT32)
+    elif str(matrix.dtype) == BYTES[1]:
+        pack, compute = pack_matmul_bytes, partial(_rows_by_joined, joined=4, dtype=BYTES[2])
     else:
         pack, compute = pack_matmul, _rows_by_weights
     packed = packed_constant(pack, matrix, lanes)
@@ -32,13 +43,13 @@ def _rows_by_weights(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Te
     return te.compute((*data.shape[:-1], channels), sum_over_k, name=MATMUL, attrs={ANCHOR: MATMUL})
 
 
-def _rows_by_pairs(data: te.Tensor, packed: te.Tensor, channels: int) -> te.Tensor:
+def _rows_by_joined(data: te.Tensor, packed: te.Tensor, channels: int, joined: int, dtype: str) -> te.Tensor:
     k = te.reduce_axis((0, data.shape[-1]), "k")
-    lanes = int(packed.shape[-1]) // 2
+    lanes = int(packed.shape[-1]) // joined
 
     def sum_over_k(*at: Expr) -> Expr:
         *row, n = at
-        weight = packed[n // lanes, k // 2, n % lanes * 2 + k % 2]
-        return te.sum(data(*row, k).astype("float32") * weight.astype("float32"), axis=k)
+        weight = packed[n // lanes, k // joined, n % lanes * joined + k % joined]
+        return te.sum(data(*row, k).astype(dtype) * weight.astype(dtype), axis=k)
 
     return te.compute((*data.shape[:-1], channels), sum_over_k, name=MATMUL, attrs={ANCHOR: MATMUL})

@@ -15,6 +15,8 @@ from fusion.shapes import is_static
 from fusion.tensors import as_numpy
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
+BYTES = ("uint8", "int8", "int32")
+"""Of products of bytes: the left operand, the weights, and the result."""
 
 
 def has_known_shapes(call: relax.Call) -> bool:
@@ -42,6 +44,11 @@ def check_dtypes(call: relax.Call, *allowed: str) -> None:
         raise Declined(f"it computes in {' and '.join(dict.fromkeys([*types, result]))}")
 
 
+def are_bytes(call: relax.Call) -> bool:
+    """Return whether a product or a convolution is one of bytes."""
+    return tuple(str(part.ty.dtype.dtype) for part in (*call.args, call)) == BYTES
+
+
 def check_elements(*tensors: relax.Expr) -> None:
     """Check that there is something to compute."""
     if any(0 in [int(extent) for extent in tensor.ty.shape] for tensor in tensors):
@@ -58,8 +65,9 @@ def check_layouts(call: relax.Call, images: str, weights: str) -> None:
 
 
 def check_matrices(call: relax.Call) -> None:
-    """Check that a product is one of matrices that have elements, in float32."""
-    check_dtypes(call, FLOAT32, BFLOAT16)
+    """Check that a product is one of matrices that have elements, in float32 or of bytes."""
+    if not are_bytes(call):
+        check_dtypes(call, FLOAT32, BFLOAT16)
     if any(len(operand.ty.shape) < 2 for operand in call.args):
         raise Declined("an operand of it is a vector")
     check_elements(*call.args)

@@ -1,7 +1,7 @@
 """Weights in the order the micro-kernel reads them: [panel of lanes][k][lane], the last panel filled with zeros.
 
 bfloat16, of which an instruction multiplies two steps of k: [panel of lanes][k / 2][lane][k % 2], the last two axes as
-one, an odd k filled with a zero.
+one, an odd k filled with a zero; bytes, of which one multiplies four steps, [panel of lanes][k / 4][lane][k % 4].
 
 Where nothing is filled with zeros these are views, which are copied once, to where they stay.
 
@@ -91,7 +91,12 @@ def pack_matmul(weight: Array, lanes: int) -> Array:
 
 def pack_matmul_pairs(weight: Array, lanes: int) -> Array:
     """Return a K x N matrix as [ceil(N / lanes), ceil(K / 2), lanes * 2]."""
-    return _pair_steps(pack_matmul(weight, lanes))
+    return _join_steps(pack_matmul(weight, lanes), 2)
+
+
+def pack_matmul_bytes(weight: Array, lanes: int) -> Array:
+    """Return a K x N matrix as [ceil(N / lanes), ceil(K / 4), lanes * 4]."""
+    return _join_steps(pack_matmul(weight, lanes), 4)
 
 
 def pack_conv2d(weight: Array, groups: int, lanes: int) -> Array:
@@ -142,15 +147,15 @@ def pack_conv2d_pairs(weight: Array, groups: int, lanes: int, merged: bool) -> A
     taps of a row and their channels as one k: [..., KH, 1, ceil(KW * I / 2), lanes * 2]."""
     packed = pack_conv2d(weight, groups, lanes)
     *outer, width, depth, _ = packed.shape
-    return _pair_steps(packed.reshape(*outer, 1, width * depth, lanes) if merged else packed)
+    return _join_steps(packed.reshape(*outer, 1, width * depth, lanes) if merged else packed, 2)
 
 
-def _pair_steps(packed: Array) -> Array:
-    """Return [..., K, lanes] as [..., ceil(K / 2), lanes * 2]."""
+def _join_steps(packed: Array, many: int) -> Array:
+    """Return [..., K, lanes] as [..., ceil(K / many), lanes * many]."""
     *outer, depth, lanes = packed.shape
-    even = _filled(packed, packed.ndim - 2, -(-depth // 2) * 2)
-    pairs = even.reshape(*outer, -1, 2, lanes).swapaxes(-1, -2)
-    return np.ascontiguousarray(pairs).reshape(*outer, -1, lanes * 2)
+    whole = _filled(packed, packed.ndim - 2, -(-depth // many) * many)
+    steps = whole.reshape(*outer, -1, many, lanes).swapaxes(-1, -2)
+    return np.ascontiguousarray(steps).reshape(*outer, -1, lanes * many)
 
 
 def _filled(array: Array, axis: int, extent: int) -> Array:

@@ -16,11 +16,12 @@ from tvm.relax import op
 
 from backends.cpu import amx
 from backends.cpu.kernels import priority
-from backends.cpu.kernels.shared.blocking import choose_blocking, term_blockings
+from backends.cpu.kernels.shared.blocking import choose_blocking, tile_blockings
 from backends.cpu.kernels.shared.contraction import Blocking
-from backends.cpu.kernels.shared.extents import Extents, may_have_terms
-from backends.cpu.kernels.shared.packed_terms import TermPacking
-from backends.cpu.kernels.shared.term_products import TermSteps
+from backends.cpu.kernels.shared.extents import Extents, may_be_in_tiles
+from backends.cpu.kernels.shared.packed_tiles import TilePacking
+from backends.cpu.kernels.shared.term_products import FLOAT32_TERMS
+from backends.cpu.kernels.shared.tile_products import TileSteps
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
 from fusion import context
@@ -35,16 +36,25 @@ needs_tiles = pytest.mark.skipif(not context.resolve("llvm").compiler.machine.ti
 
 
 @contextmanager
-def in_terms(name: str, share: float = 0.0) -> Iterator[None]:
-    """Let a family choose a point in terms, that at `share` of the way through them."""
+def in_tiles(name: str, share: float = 0.0) -> Iterator[None]:
+    """Let a family choose a point in tiles, that at `share` of the way through them."""
     (template,) = (each for each in priority.TEMPLATES if each.name == name)
 
     def space(parts: Any, machine: Machine, threads: int) -> Space[Any]:
         found = template.space(parts, machine, threads)
-        points = [point for point in found if isinstance(point, Blocking) and point.in_terms]
+        points = [point for point in found if isinstance(point, Blocking) and point.in_tiles]
         return Space(points[int(share * (len(points) - 1))], found.every)
 
     with changed(name, space=space):
+        yield
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Let kernels ask Linux for something that it does not grant."""
+    asking = amx._GRANTS.replace("i64 4131", "i64 65535")
+    assert asking != amx._GRANTS
+    with mock.patch.object(amx, "_GRANTS", asking):
         yield
 
 
@@ -74,7 +84,7 @@ def is_as_exact(found: np.ndarray, rows: np.ndarray, weights: np.ndarray, bias: 
 )
 def test_products_in_terms_are_as_exact(rows: int, depth: int, channels: int, threads: int) -> None:
     data = normal((rows, depth), 0)
-    with in_terms(MATMUL, share=threads - 1):
+    with in_tiles(MATMUL, share=threads - 1):
         sums, positive = run(product(depth, channels), [data], "llvm", threads).outputs
     is_as_exact(sums, data, normal((depth, channels), 1), normal((channels,), 2))
     np.testing.assert_array_equal(positive, np.maximum(sums, 0))
@@ -91,7 +101,7 @@ def test_rows_that_the_kernel_makes_and_products_that_read_each_other(share: flo
         gate, value = (b.emit(op.matmul(rows, relax.const(each))) for each in (first, second))
         return b.emit(op.multiply(b.emit(op.sigmoid(gate)), value))
 
-    with in_terms(MATMUL, share):
+    with in_tiles(MATMUL, share):
         ran = run(build, [data], "llvm", 2, judge=always)
     assert ran.templates() == [MATMUL]
     wide = data.astype("float64")
@@ -115,7 +125,7 @@ def test_convolutions(depth: int, kernel: int, stride: int, padding: int, channe
     images, wide = (from_numpy(each).double() for each in (data.transpose(0, 3, 1, 2).copy(), weights))
     exact = functional.conv2d(images, wide, stride=stride, padding=padding).permute(0, 2, 3, 1).numpy()
     for share in (0.0, 1.0):
-        with in_terms(CONV2D, share):
+        with in_tiles(CONV2D, share):
             (found,) = run(build, [data], "llvm", 2).outputs
         np.testing.assert_allclose(found, exact, rtol=2e-5, atol=1e-5 * np.abs(exact).max())
 
@@ -125,7 +135,7 @@ def test_convolutions(depth: int, kernel: int, stride: int, padding: int, channe
 def test_infinities_and_nan_come_through_as_in_float32(special: float) -> None:
     data = np.abs(normal((70, 300), 0))
     data[3, 7] = data[40, 290] = special
-    with in_terms(MATMUL), np.errstate(invalid="ignore"):
+    with in_tiles(MATMUL), np.errstate(invalid="ignore"):
         sums, _ = run(product(300, 24), [data], "llvm", 1).outputs
         expected = data @ normal((300, 24), 1) + normal((24,), 2)
     np.testing.assert_array_equal(np.isfinite(sums), np.isfinite(expected))
@@ -141,7 +151,7 @@ def test_weights_that_are_not_finite(special: float) -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return op.matmul(x, relax.const(weights))
 
-    with in_terms(MATMUL), np.errstate(invalid="ignore"):
+    with in_tiles(MATMUL), np.errstate(invalid="ignore"):
         (found,) = run(build, [data], "llvm", 1).outputs
         expected = data @ weights
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
@@ -156,7 +166,7 @@ def test_a_matrix_that_makes_the_rows_too_is_split_by_tasks() -> None:
         shared = relax.const(weights)
         return op.matmul(b.emit(op.nn.relu(b.emit(op.matmul(x, shared)))), shared)
 
-    with in_terms(MATMUL):
+    with in_tiles(MATMUL):
         ran = run(build, [data], "llvm", 2, judge=always)
     assert ran.templates() == [MATMUL]
     wide = weights.astype("float64")
@@ -165,9 +175,9 @@ def test_a_matrix_that_makes_the_rows_too_is_split_by_tasks() -> None:
 
 @pytest.mark.parametrize(("taps", "depth"), [((), 45), ((3, 2), 32), ((1,), 97)])
 def test_terms_are_packed_without_a_rest(taps: tuple[int, ...], depth: int) -> None:
-    steps = TermSteps(taps, depth)
+    steps = TileSteps(taps, depth, FLOAT32_TERMS)
     panels = normal((3, *taps, depth, 16), 0) * np.float32(2.0) ** np.arange(-40, -40 + depth, dtype="float32")[:, None]
-    *words, flag = np.split(TermPacking(steps)(panels).view("uint32"), [-16])
+    *words, flag = np.split(TilePacking(steps)(panels).view("uint32"), [-16])
     assert not flag.any()
     terms = words[0].reshape(-1, 3, 4, 3, 16, 16)
     values = np.stack([terms << 16, terms & np.uint32(0xFFFF0000)], axis=5).view("float32").astype("float64").sum(3)
@@ -179,7 +189,7 @@ def test_terms_are_packed_without_a_rest(taps: tuple[int, ...], depth: int) -> N
 def test_packing_says_where_weights_are_not_finite() -> None:
     panels = normal((1, 32, 16), 0)
     panels[0, 3, 5] = np.nan
-    assert TermPacking(TermSteps((), 32))(panels).view("uint32")[-16:].all()
+    assert TilePacking(TileSteps((), 32, FLOAT32_TERMS))(panels).view("uint32")[-16:].all()
 
 
 @needs_tiles
@@ -191,7 +201,7 @@ def test_the_largest_numbers_stay_finite() -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return op.matmul(x, relax.const(weights))
 
-    with in_terms(MATMUL):
+    with in_tiles(MATMUL):
         (found,) = run(build, [data], "llvm", 1).outputs
     np.testing.assert_array_equal(found, data @ weights)
 
@@ -199,9 +209,7 @@ def test_the_largest_numbers_stay_finite() -> None:
 @needs_tiles
 def test_where_no_tiles_are_granted_products_are_those_of_float32() -> None:
     data = normal((70, 90), 0)
-    refused = amx.FUNCTIONS.replace("i64 4131", "i64 65535")
-    assert refused != amx.FUNCTIONS
-    with in_terms(MATMUL), mock.patch.object(amx, "FUNCTIONS", refused):
+    with in_tiles(MATMUL), refused():
         sums, _ = run(product(90, 40), [data], "llvm", 2).outputs
     is_as_exact(sums, data, normal((90, 40), 1), normal((40,), 2))
 
@@ -212,27 +220,27 @@ def sizes(rows: int, depth: int, channels: int, tiles: bool = True) -> Extents:
         outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth, lanes=16,
         input_bytes=4 * rows * depth, row_pitch=4 * depth,
     )  # fmt: skip
-    return may_have_terms(extents, Machine(16, 32, 48 << 10, 2 << 20, 260 << 20, l1_ways=12, tiles=tiles))
+    return may_be_in_tiles(extents, Machine(16, 32, 48 << 10, 2 << 20, 260 << 20, l1_ways=12, tiles=tiles))
 
 
 @pytest.mark.parametrize("shape", [(2048, 768, 768), (2048, 768, 3072), (512, 768, 768), (1024, 512, 512)])
 def test_many_rows_times_large_matrices_are_multiplied_in_terms(shape: tuple[int, int, int]) -> None:
-    assert choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_terms
+    assert choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_tiles
 
 
 @pytest.mark.parametrize("shape", [(1, 768, 768), (14, 768, 3072), (16, 768, 768), (3136, 24, 96)])
 def test_few_rows_and_short_ones_are_not(shape: tuple[int, int, int]) -> None:
-    assert not choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_terms
+    assert not choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_tiles
 
 
-def test_no_other_machine_has_terms() -> None:
+def test_no_other_machine_in_tiles() -> None:
     extents = sizes(2048, 768, 768, tiles=False)
-    assert not list(term_blockings(extents, EMERALD_RAPIDS, 2))
+    assert not list(tile_blockings(extents, EMERALD_RAPIDS, 2))
 
 
 def test_more_rows_are_worth_splitting_weights() -> None:
     packed, split = (
-        min(blocking.cycles for blocking in term_blockings(sizes(64, 768, 768), EMERALD_RAPIDS, 2, splits=splits))
+        min(blocking.cycles for blocking in tile_blockings(sizes(64, 768, 768), EMERALD_RAPIDS, 2, splits=splits))
         for splits in (False, True)
     )
     assert packed < split

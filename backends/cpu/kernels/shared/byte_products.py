@@ -1,0 +1,76 @@
+"""Products of bytes in tiles (`tile_products.py`): exact, as all that are of integers.
+
+Rows are copied into tiles strip by strip, what a tap's last step lacks as zeros; weights were packed before the run
+(`packed_tiles.py`). Without tiles the same strips are multiplied by VPDPBUSD, four bytes of a row at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import tirx
+
+from backends.cpu import amx, byte_dots
+from backends.cpu.kernels.shared.tile_products import LANES, Block, Scratch, Strip, TileForm, TileProducts
+from backends.tensorir.emit import Expr, pieces, ramp, splat
+
+_TOGETHER = 4
+"""Bytes of a row that a lane multiplies at a time."""
+
+BYTES_IN_TILES = TileForm(
+    numbers=amx.BYTES, row_dtype=byte_dots.LEFT, weight_dtype=byte_dots.RIGHT, packed_dtype=byte_dots.RIGHT,
+    sum_dtype=byte_dots.SUMS, strip_steps=8, block_strips=8, element_bytes=1,
+)  # fmt: skip
+"""L1 holds 16 KiB of rows, L2 a block of weights of 1 MB."""
+
+
+@dataclass(frozen=True)
+class ByteProducts(TileProducts):
+    """Products of uint8 by int8."""
+
+    def _prepare(self, scratch: Scratch, block: Block) -> None:
+        assert self.packed is not None, "weights of bytes are packed before the run"
+
+    def _fill(self, scratch: Scratch, strip: Strip) -> None:
+        """Copy a strip of 32 rows into tiles."""
+        nest, depth = self.nest, self.steps.form.numbers.depth
+        with nest.loop("row", strip.block.pixels) as row, nest.loop("step", strip.steps) as step:
+            taps, k = self.steps.place(strip.step + step)
+            load = partial(self.load_rows, *self._pixel(strip.block.pixel + row), taps)
+            to = step * self.steps.form.row_elements + row * depth
+
+            def copy(count: int) -> None:
+                for at, lanes in pieces(count, depth):
+                    first = load(k + at)
+                    *outer, inner = first.indices
+                    value = tirx.BufferLoad(first.source, [*outer, ramp(inner, lanes)])
+                    nest.store(scratch.left, [ramp(to + at, lanes)], value)
+
+            def copy_rest() -> None:
+                zero = tirx.const(0, byte_dots.LEFT)
+                nest.store(scratch.left, [ramp(to, depth)], splat(zero, depth))
+                copy(self.steps.rest)
+
+            if not self.steps.rest:
+                copy(depth)
+            elif self.steps.of_tap == 1:
+                copy_rest()
+            else:
+                nest.choose(k + depth <= self.steps.depth, lambda: copy(depth), copy_rest)
+
+    def _dot(
+        self, scratch: Scratch, strip: Strip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
+    ) -> None:  # fmt: skip
+        assert self.packed is not None, "weights of bytes are packed before the run"
+        nest, form, block = self.nest, self.steps.form, strip.block
+        with nest.loop("step", strip.steps) as step, nest.loop("part", form.numbers.depth // _TOGETHER) as part:
+            at = step * form.row_elements + row * form.numbers.depth + part * _TOGETHER
+            bytes_of_row = tirx.BufferLoad(scratch.left, [ramp(at, _TOGETHER)])
+            left = nest.bind("row_bytes", splat(tirx.reinterpret("int32", bytes_of_row), LANES))
+            for total, v in zip(totals, vectors, strict=True):
+                first = self.packed.at(block.strip + strip.index, block.vector + v, step) + part * (LANES * _TOGETHER)
+                weights = tirx.BufferLoad(self.packed.memory, [ramp(first, LANES * _TOGETHER)])
+                right = tirx.reinterpret(f"int32x{LANES}", weights)
+                nest.store(total.source, total.indices, byte_dots.dot(total, left, right))

@@ -1,0 +1,407 @@
+"""Products in tiles of AMX (`backends/cpu/amx.py`), whatever the numbers are.
+
+What a task of a contraction becomes whose blocking is `in_tiles`:
+
+    for block of vectors                            of up to 1024 rows, where there are several blocks of k
+      for block of k
+        [prepare weights]                           of both blocks, which L2 holds
+        for 32 rows
+          for strip of k
+            fill tiles with rows                    theirs, which L1 holds
+            for vector
+              sums[32 rows, vector] += rows x weights
+              [fetch a part of the rows that are filled next, and, in the last strip, of the result]
+          outputs = epilogue(sums)                  behind the last block of k
+
+Where Linux grants no tiles, a strip is multiplied in vectors. How that is done, how rows become tiles and in what order
+weights lie is what a kind of numbers says: `term_products.py`, `byte_products.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import Var
+
+from backends.cpu import amx
+from backends.cpu.kernels.shared.epilogue import Epilogue
+from backends.cpu.kernels.shared.open_split import ceil_div
+from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.tensorir.accesses import unravel
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch, ramp, splat
+
+BLOCK_VECTORS = 16
+"""Of a block of weights, which L2 holds: 1.2 MB of terms."""
+
+LANES = amx.COLUMNS
+SUMS = amx.ROWS * amx.COLUMNS
+"""Of 32 rows and a vector."""
+
+_KEPT = 32
+"""Times 32 rows, whose sums of a block of vectors are kept between blocks of k: 1 MB."""
+
+_WIDE = 8
+"""Vectors that are multiplied together where there are no tiles: enough to hide what an addition takes."""
+
+
+@dataclass(frozen=True)
+class TileForm:
+    """How numbers of a kind lie in tiles.
+
+    Attributes:
+        numbers: What AMX is told of them.
+        row_dtype, weight_dtype, sum_dtype: Of both operands in memory, and of sums.
+        packed_dtype: Of weights that were packed before the run, by name.
+        strip_steps: Steps of k of a strip, of which L1 holds 32 rows.
+        block_strips: Strips of a block of k.
+        element_bytes: Of an element of the rows before they are in tiles.
+    """
+
+    numbers: amx.Numbers
+    row_dtype: str
+    weight_dtype: str
+    packed_dtype: str
+    sum_dtype: str
+    strip_steps: int
+    block_strips: int
+    element_bytes: int
+
+    @property
+    def row_elements(self) -> int:
+        """Of 32 rows and a step."""
+        return self.numbers.row_bytes // bytes_of(self.row_dtype)
+
+    @property
+    def weight_elements(self) -> int:
+        """Of a vector and a step."""
+        return self.numbers.weight_bytes // bytes_of(self.weight_dtype)
+
+    @property
+    def strip_elements(self) -> int:
+        """Of a vector and a strip."""
+        return self.strip_steps * self.weight_elements
+
+
+def bytes_of(dtype: str) -> int:
+    """Return the bytes of an element."""
+    return int(np.dtype(dtype).itemsize)
+
+
+@dataclass(frozen=True)
+class TileSteps:
+    """Steps of k of all taps, one tap's after another's.
+
+    Attributes:
+        taps: Extents of the window loops.
+        depth: Elements of k of a tap, whose last step may be less than whole.
+        form: What a step is.
+    """
+
+    taps: tuple[int, ...]
+    depth: int
+    form: TileForm
+
+    @property
+    def of_tap(self) -> int:
+        """Those of a tap."""
+        return -(-self.depth // self.form.numbers.depth)
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return prod(self.taps) * self.of_tap
+
+    @property
+    def strips(self) -> int:
+        """In how many strips they are."""
+        return -(-self.count // self.form.strip_steps)
+
+    @property
+    def rest(self) -> int:
+        """Elements of a tap's last step where that is less than whole, 0 where it is whole."""
+        return self.depth % self.form.numbers.depth
+
+    def place(self, step: Expr) -> tuple[list[Expr], Expr]:
+        """Return the taps of a step, and its first element of k."""
+        tap = tirx.floordiv(step, self.of_tap)
+        return unravel(tap, self.taps), tirx.floormod(step, self.of_tap) * self.form.numbers.depth
+
+
+@dataclass(frozen=True)
+class TileWeights:
+    """Weights in the order of tiles: [strip][vector][step][...].
+
+    Attributes:
+        memory: Them; where they were packed before the run (`packed_tiles.py`), with a vector behind them that says
+            whether they may be multiplied in tiles.
+        vectors: Of a strip.
+        steps: Of k.
+    """
+
+    memory: Var
+    vectors: int
+    steps: TileSteps
+
+    @staticmethod
+    def size(vectors: int, steps: TileSteps) -> int:
+        """Return how many elements all are, without the vector behind them."""
+        return steps.strips * vectors * steps.form.strip_elements
+
+    @staticmethod
+    def declare(name: str, vectors: int, steps: TileSteps) -> TileWeights:
+        """Return weights that were packed."""
+        size = TileWeights.size(vectors, steps) + LANES
+        return TileWeights(tirx.decl_buffer((size,), steps.form.packed_dtype, name), vectors, steps)
+
+    def at(self, strip: Expr, vector: Expr, step: Expr = 0) -> Expr:
+        """Return where a step of a strip begins."""
+        form = self.steps.form
+        return (strip * self.vectors + vector) * form.strip_elements + step * form.weight_elements
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory of a task.
+
+    Attributes:
+        left: A strip of 32 rows, step by step.
+        right: A block of weights that the task prepares; None where they were packed.
+        sums: [32 rows][vector][row][channel].
+        vectors: Of a block, at most.
+    """
+
+    left: Var
+    right: TileWeights | None
+    sums: Var
+    vectors: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of vectors and of k; 32 rows of it; a strip of these.
+
+    Attributes:
+        vector, vectors: The first, and how many.
+        strip, strips: The first of k, and how many.
+        begins, ends: Whether it has the first step of all, and the last.
+        pixel, pixels: The first of the rows, and how many.
+        sums: Where theirs begin.
+    """
+
+    vector: Expr
+    vectors: Expr
+    strip: Expr
+    strips: Expr
+    begins: Expr
+    ends: Expr
+    pixel: Expr = 0
+    pixels: Expr = 0
+    sums: Expr = 0
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A strip of 32 rows.
+
+    Attributes:
+        block: Theirs, with what the strip has of it.
+        index: Its place in the block of k.
+        step, steps: The first of k, and how many.
+        next_pixel, next_step: Where the rows begin that are split after it.
+    """
+
+    block: Block
+    index: Expr
+    step: Expr
+    steps: Expr
+    next_pixel: Expr
+    next_step: Expr
+
+
+@dataclass(frozen=True)
+class TileProducts(ABC):
+    """Rows times vectors of weights.
+
+    Attributes:
+        steps: Of k.
+        channels: All that there are.
+        width: Pixels of a row of the image; 1 where rows are those of a matrix.
+        load_rows: (y, x, taps, k) -> the load of an element, behind which those of a step lie.
+        load_weights: (channel, taps, k, count) -> the load of neighbouring channels.
+        coordinates: (y, x, channel) -> indices of the anchor's result.
+        epilogue: What becomes of sums.
+        granted: Whether the task has tiles, an int32.
+        packed: The weights where they were packed before the run; None where the task prepares them.
+    """
+
+    nest: Nest
+    steps: TileSteps
+    channels: int
+    width: int
+    load_rows: Callable[[Expr, Expr, Sequence[Expr], Expr], tirx.BufferLoad]
+    load_weights: Callable[[Expr, Sequence[Expr], Expr, int], tirx.BufferLoad]
+    coordinates: Callable[[Expr, Expr, Expr], list[Expr]]
+    epilogue: Epilogue
+    granted: Expr
+    packed: TileWeights | None = None
+
+    def emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
+        """Add `vectors` vectors of channels from `vector` on, times `pixels` rows from `pixel` on."""
+        if self._k_blocks.count == 1:
+            self._emit(vector, vectors, pixel, pixels)
+            return
+        with self.nest.loop("group", ceil_div(pixels, _KEPT * amx.ROWS)) as group:
+            done = self.nest.settle("done", group * (_KEPT * amx.ROWS))
+            self._emit(vector, vectors, pixel + done, tirx.min(int64(_KEPT * amx.ROWS), pixels - done))
+
+    @property
+    def _k_blocks(self) -> Split:
+        """How the strips of k are cut."""
+        return Split.of(self.steps.strips, self.steps.form.block_strips)
+
+    def _emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
+        """Add so many rows, whose sums are kept between blocks of k."""
+        nest, cut, form = self.nest, self._k_blocks, self.steps.form
+        most, several = min(BLOCK_VECTORS, -(-self.channels // LANES)), cut.count > 1
+        scratch = Scratch(
+            left=nest.allocate("left_tiles", (form.strip_steps * form.row_elements,), form.row_dtype),
+            right=None if self.packed else self._scratch_of(most, cut.longest),
+            sums=nest.allocate("sums", ((_KEPT if several else 1) * most * SUMS,), form.sum_dtype),
+            vectors=most,
+        )
+        with nest.loop("vectors", ceil_div(vectors, most)) as index, nest.loop("k_block", cut.count) as place:
+            block = Block(
+                vector=nest.bind("first_vector", int64(vector + index * most)),
+                vectors=nest.bind("many_vectors", tirx.min(int64(most), vectors - index * most)),
+                strip=int64(cut.start(place)), strips=int64(tile_count(cut, place)),
+                begins=int64(place) == 0, ends=int64(place) == cut.count - 1,
+            )  # fmt: skip
+            prepared = self._prepare(scratch, block)
+            granted = self.granted > 0
+            may = nest.keep("may", tirx.Cast("int32", granted if prepared is None else tirx.all(granted, prepared)))
+            with nest.loop("rows", ceil_div(pixels, amx.ROWS)) as row:
+                rows = replace(
+                    block, pixel=nest.bind("first_pixel", int64(pixel + row * amx.ROWS)),
+                    pixels=nest.bind("many_pixels", tirx.min(int64(amx.ROWS), pixels - row * amx.ROWS)),
+                    sums=row * (most * SUMS) if several else int64(0),
+                )  # fmt: skip
+                self._multiply(scratch, rows, may > 0)
+                with guard(nest, block.ends if several else None):
+                    self._store(scratch, rows)
+
+    def _multiply(self, scratch: Scratch, rows: Block, may: Expr) -> None:
+        """Add the sums of 32 rows, a strip of k after the other, in tiles where they and the strip `may` be."""
+        nest, size = self.nest, self.steps.form.strip_steps
+        with nest.loop("strip", rows.strips) as place:
+            index = int64(place)
+            is_last = index == rows.strips - 1
+            first = nest.bind("first_step", (rows.strip + index) * size)
+            behind = tirx.Select(is_last, rows.strip * size, first + size)
+            strip = Strip(
+                replace(rows, begins=tirx.all(rows.begins, index == 0), ends=tirx.all(rows.ends, is_last)), index,
+                step=first, steps=nest.bind("steps", tirx.min(int64(size), self.steps.count - first)),
+                next_pixel=nest.bind("next_pixel", tirx.Select(is_last, rows.pixel + amx.ROWS, rows.pixel)),
+                next_step=nest.bind("next_step", behind),
+            )  # fmt: skip
+            filled = self._fill(scratch, strip)
+            in_tiles, by_vector = partial(self._in_tiles, scratch, strip), partial(self._by_vector, scratch, strip)
+            nest.choose(may if filled is None else tirx.all(may, filled), in_tiles, by_vector)
+
+    def _scratch_of(self, vectors: int, strips: int) -> TileWeights:
+        """Return memory for a block of weights."""
+        form = self.steps.form
+        memory = self.nest.allocate("right_tiles", (strips * vectors * form.strip_elements,), form.weight_dtype)
+        return TileWeights(memory, vectors, self.steps)
+
+    @abstractmethod
+    def _prepare(self, scratch: Scratch, block: Block) -> Expr | None:
+        """Add what makes tiles of a block's weights; return whether they may be multiplied in tiles, None where they
+        always may."""
+
+    @abstractmethod
+    def _fill(self, scratch: Scratch, strip: Strip) -> Expr | None:
+        """Add what makes tiles of a strip of 32 rows; return whether they may be multiplied in tiles, None where they
+        always may."""
+
+    @abstractmethod
+    def _dot(
+        self, scratch: Scratch, strip: Strip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
+    ) -> None:  # fmt: skip
+        """Add the products of a row of a strip with vectors of the block to totals, without tiles."""
+
+    def _in_tiles(self, scratch: Scratch, strip: Strip) -> None:
+        """Add the products of a strip in tiles, and the fetches."""
+        nest, block, share, form = self.nest, strip.block, -(-amx.ROWS // scratch.vectors), self.steps.form
+        clears = tirx.Cast("int32", block.begins)
+        with nest.loop("v", block.vectors) as v:
+            left = tirx.BufferLoad(scratch.left, [int64(0)])
+            sums = tirx.BufferLoad(scratch.sums, [block.sums + v * SUMS])
+            nest.add(form.numbers.multiply(left, self._right(scratch, strip, v), sums, strip.steps, clears))
+            with nest.loop("row", share) as row, nest.loop("step", form.strip_steps) as step:
+                taps, k = self.steps.place(strip.next_step + step)
+                y, x = self._pixel(strip.next_pixel + v * share + row)
+                for line in range(0, form.numbers.depth, 64 // form.element_bytes):
+                    prefetch(nest, self.load_rows(y, x, taps, k + line))
+            with guard(nest, block.ends), nest.loop("row", block.pixels) as row:
+                at = self.coordinates(*self._pixel(block.pixel + row), (block.vector + v) * LANES)
+                self.epilogue.fetch(nest, at)
+
+    def _right(self, scratch: Scratch, strip: Strip, v: Expr) -> tirx.BufferLoad:
+        """Return the load of the first of vector `v` of the block in a strip."""
+        if self.packed:
+            at = self.packed.at(strip.block.strip + strip.index, strip.block.vector + v)
+            return tirx.BufferLoad(self.packed.memory, [at])
+        assert scratch.right is not None, "a task prepares what was not packed"
+        return tirx.BufferLoad(scratch.right.memory, [scratch.right.at(strip.index, v)])
+
+    def _by_vector(self, scratch: Scratch, strip: Strip) -> None:
+        """Add the products of a strip without tiles, a row times `_WIDE` vectors at a time; those behind the last are
+        the last, once more."""
+        nest, here, block, dtype = self.nest, [ramp(int64(0), LANES)], strip.block, self.steps.form.sum_dtype
+        with nest.loop("row", block.pixels) as row, nest.loop("wide", ceil_div(block.vectors, _WIDE)) as wide:
+            vectors = [
+                nest.settle("v", tirx.min(int64(wide * _WIDE + place), block.vectors - 1)) for place in range(_WIDE)
+            ]
+            sums = [block.sums + (v * SUMS + row * LANES) for v in vectors]
+            totals = [tirx.BufferLoad(nest.allocate("total", (LANES,), dtype), here) for _ in vectors]
+            for total, at in zip(totals, sums, strict=True):
+                nest.store(total.source, here, splat(tirx.const(0, dtype), LANES))
+                with guard(nest, tirx.Not(block.begins)):
+                    nest.store(total.source, here, tirx.BufferLoad(scratch.sums, [ramp(at, LANES)]))
+            self._dot(scratch, strip, row, totals, vectors)
+            for total, at in zip(totals, sums, strict=True):
+                nest.store(scratch.sums, [ramp(at, LANES)], total)
+
+    def _store(self, scratch: Scratch, block: Block) -> None:
+        """Add the epilogue of 32 rows."""
+        nest, rest = self.nest, self.channels % LANES
+        with nest.loop("row", block.pixels) as row, nest.loop("v", block.vectors) as v:
+            y, x = self._pixel(block.pixel + row)
+            channel, sums = (block.vector + v) * LANES, block.sums + (v * SUMS + row * LANES)
+
+            def read(offset: int, lane: Expr) -> Expr:
+                return tirx.BufferLoad(scratch.sums, [sums + (offset + lane)])
+
+            def at(offset: Expr) -> list[Expr]:
+                return self.coordinates(y, x, channel + offset)
+
+            whole = partial(self.epilogue.store_row, nest, [(0, LANES)], read, at)
+            last = partial(self.epilogue.store_row, nest, pieces(rest, LANES), read, at)
+            if not rest:
+                whole()
+            elif self.channels < LANES:
+                last()
+            else:
+                nest.choose(channel + LANES <= self.channels, whole, last)
+
+    def _pixel(self, pixel: Expr) -> tuple[Expr, Expr]:
+        """Return the row and the column of a pixel."""
+        if self.width == 1:
+            return pixel, int64(0)
+        return tirx.floordiv(pixel, self.width), tirx.floormod(pixel, self.width)

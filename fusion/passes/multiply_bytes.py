@@ -1,0 +1,243 @@
+"""Multiply quantised tensors as the bytes that they are, where the target has instructions for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from fusion.bindings import call_name
+from fusion.constants import constant
+from fusion.declined import Declined
+from fusion.passes.numpy_operators import OPERATORS, centred
+from fusion.passes.rebuild import rebuild_main, with_attrs
+from fusion.shapes import known_shape
+from fusion.tensors import as_numpy
+
+Array = npt.NDArray[Any]
+
+_BYTES = ("uint8", "int8")
+_MOVES = ("reshape", "permute_dims", "take")
+"""Operators that move elements of their first operand."""
+_SIGN = 128
+"""What an int8 is larger by as a uint8."""
+_LEAST = 2.0**-100
+"""Of scales: 512 times one that is larger is neither 0 nor infinite, nor is it with one of its reciprocal."""
+
+
+@dataclass(frozen=True)
+class MultiplyBytes:
+    """`matmul(dequantize(x, s, z), dequantize(w, t, 0))`  ->  `s t float32(matmul(x, w) - z sum(w))`, by constant `w`
+
+    Bytes x, of uint8, times int8 w are summed in int32, exactly; x of int8 become uint8, 128 larger. So are products in
+    int32 of bytes without their zero points, as MatMulInteger makes them. What is only moved between two equal
+    quantisations is moved as bytes.
+    """
+
+    name: str = "multiply_bytes"
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        return rebuild_main(mod, _Products().visit, only=("matmul", "quantize"))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A left operand.
+
+    Attributes:
+        data: Its bytes.
+        zero: What they are where it is 0, an int32.
+        scale: By what their distance from that is multiplied, a float32; None in products of integers.
+    """
+
+    data: relax.Expr
+    zero: relax.Expr
+    scale: relax.Expr | None
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A right operand, which is known.
+
+    Attributes:
+        data: Its elements in int8.
+        scale: By what its columns are multiplied, in float32; None in products of integers.
+    """
+
+    data: Array
+    scale: Array | None
+
+
+@dataclass
+class _Products:
+    """The visit of a function.
+
+    Attributes:
+        unsigned: Bytes in uint8 by those in int8 that they are made of.
+    """
+
+    unsigned: dict[relax.Expr, relax.Expr] = field(default_factory=dict)
+
+    def visit(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
+        """Return `value`, of bytes where it is a product of them."""
+        try:
+            match call_name(value):
+                case "matmul":
+                    return self._product(builder, value, str(var.ty.dtype.dtype))
+                case "quantize":
+                    return _moved(builder, value)
+        except Declined:
+            pass
+        return value
+
+    def _product(self, builder: relax.BlockBuilder, call: relax.Call, dtype: str) -> relax.Expr:
+        left, right = call.args
+        if dtype not in ("float32", "int32") or len(left.ty.shape) < 2 or len(right.ty.shape) != 2:
+            raise Declined("not rows by a matrix")
+        matrix, rows = _matrix(builder, right, dtype), _rows(builder, left, dtype)
+        data, zero = self._without_sign(builder, rows)
+        total = builder.emit(relax.op.matmul(data, constant(matrix.data), out_dtype="int32"))
+        total = _less(builder, total, zero, matrix.data.sum(0, dtype=np.int32))
+        if rows.scale is None or matrix.scale is None:
+            return total
+        scale = _times(builder, rows.scale, matrix.scale)
+        return relax.op.multiply(builder.emit(relax.op.astype(total, "float32")), scale)
+
+    def _without_sign(self, builder: relax.BlockBuilder, rows: _Rows) -> tuple[relax.Expr, relax.Expr]:
+        """Return the bytes of an operand as uint8, and its zero point among them."""
+        if _dtype(rows.data) == "uint8":
+            return rows.data, rows.zero
+        if rows.data not in self.unsigned:
+            flipped = builder.emit(relax.op.bitwise_xor(rows.data, relax.const(-_SIGN, "int8")))
+            self.unsigned[rows.data] = builder.emit(relax.op.astype(flipped, "uint8"))
+        if isinstance(rows.zero, GenericConst):
+            return self.unsigned[rows.data], constant(as_numpy(rows.zero.value) + np.int32(_SIGN))
+        return self.unsigned[rows.data], builder.emit(relax.op.add(rows.zero, relax.const(_SIGN, "int32")))
+
+
+def _rows(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Rows:
+    """Return the left operand of a product in `dtype`, of one zero point and one scale."""
+    value = _made(builder, operand)
+    if dtype == "float32" and call_name(value) == "dequantize":
+        data, scale, zero = value.args
+        found = _Rows(data, _as_int32(builder, zero), scale)
+    elif dtype == "int32" and call_name(value) == "subtract":
+        data, zero = value.args
+        found = _Rows(_narrow(builder, data), zero, None)
+    else:
+        found = _Rows(_narrow(builder, operand), constant(np.zeros((), "int32")), None)
+    if _dtype(found.data) not in _BYTES:
+        raise Declined("not bytes")
+    if not all(known_shape(each) in ((), (1,)) for each in (found.zero, found.scale) if each is not None):
+        raise Declined("several scales or zero points")
+    return found
+
+
+def _matrix(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Matrix:
+    """Return the right operand of a product in `dtype`."""
+    value = _made(builder, operand)
+    if dtype == "int32":
+        return _Matrix(_as_int8(_known(builder, operand)), None)
+    turned = call_name(value) == "permute_dims"
+    source = _made(builder, value.args[0]) if turned else value
+    if call_name(source) != "dequantize" or _dtype(source) != dtype:
+        raise Declined("not bytes")
+    values, scale = centred(source, [_known(builder, arg) for arg in source.args])
+    if turned:
+        values, scale = (OPERATORS["permute_dims"](value, [each]) for each in (values, scale))
+    if scale.shape[0] > 1:
+        raise Declined("scales of rows")
+    return _Matrix(_as_int8(values), scale.reshape(-1).astype("float32"))
+
+
+def _moved(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return what `quantize` makes of moved elements that were dequantised by the same numbers: (n s) / s, rounded, is
+    n, as n has 9 bits at the most."""
+    data, *parameters = call.args
+    moves = []
+    while call_name(value := _made(builder, data)) in _MOVES:
+        data, *_ = value.args
+        moves.append(value)
+    if call_name(value) != "dequantize" or not moves or _dtype(value.args[0]) != str(call.attrs.out_dtype):
+        raise Declined("not moved between two quantisations")
+    if not all(map(_is_same_number, parameters, value.args[1:])) or not _is_scale(parameters[0]):
+        raise Declined("other numbers")
+    data = value.args[0]
+    for move in reversed(moves):
+        data = builder.emit(with_attrs(move, [data, *move.args[1:]]))
+    return data
+
+
+def _is_scale(value: relax.Expr) -> bool:
+    """Return whether no small integer times this number is lost."""
+    return not isinstance(value, GenericConst) or _LEAST < abs(float(as_numpy(value.value).item())) < 1 / _LEAST
+
+
+def _is_same_number(one: relax.Expr, other: relax.Expr) -> bool:
+    """Return whether both are the same known number."""
+    if one.same_as(other):
+        return known_shape(one) == ()
+    values = [as_numpy(each.value) for each in (one, other) if isinstance(each, GenericConst)]
+    return len(values) == 2 and all(each.size == 1 for each in values) and bool(values[0].item() == values[1].item())
+
+
+def _made(builder: relax.BlockBuilder, operand: relax.Expr) -> Any:
+    """Return what makes `operand`; itself where it is no variable, None where it is a parameter."""
+    return builder.lookup_binding(operand) if isinstance(operand, relax.Var) else operand
+
+
+def _narrow(builder: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr:
+    """Return the bytes that `operand` is, widened."""
+    value = _made(builder, operand)
+    if call_name(value) != "astype" or _dtype(operand) != "int32":
+        raise Declined("not bytes")
+    return value.args[0]
+
+
+def _known(builder: relax.BlockBuilder, operand: relax.Expr) -> Array:
+    """Return the elements of a known tensor."""
+    value = _made(builder, operand)
+    if isinstance(value, GenericConst):
+        return as_numpy(value.value)
+    if call_name(value) not in ("astype", "subtract", "permute_dims", "reshape"):
+        raise Declined("not known")
+    tensors = [arg for arg in value.args if not isinstance(arg, relax.ShapeExpr)]
+    made = OPERATORS[call_name(value)](value, [_known(builder, arg) for arg in tensors])
+    result = operand.ty if isinstance(operand, relax.Var) else builder.normalize(value).ty
+    return made.astype(str(result.dtype.dtype)).reshape([int(extent) for extent in result.shape])
+
+
+def _as_int8(values: Array) -> Array:
+    limits = np.iinfo("int8")
+    if values.size and not limits.min <= values.min() <= values.max() <= limits.max:
+        raise Declined("weights that no int8 holds")
+    return values.astype("int8")
+
+
+def _as_int32(builder: relax.BlockBuilder, zero: relax.Expr) -> relax.Expr:
+    if isinstance(zero, GenericConst):
+        return constant(as_numpy(zero.value).astype("int32"))
+    return builder.emit(relax.op.astype(zero, "int32"))
+
+
+def _less(builder: relax.BlockBuilder, total: relax.Expr, zero: relax.Expr, sums: Array) -> relax.Expr:
+    """Return `total` without what its rows' zero point adds to it, columns whose weights have these `sums`."""
+    if isinstance(zero, GenericConst):
+        added = as_numpy(zero.value).reshape(()) * sums
+        return builder.emit(relax.op.subtract(total, constant(added))) if added.any() else total
+    return builder.emit(relax.op.subtract(total, builder.emit(relax.op.multiply(zero, constant(sums)))))
+
+
+def _times(builder: relax.BlockBuilder, scale: relax.Expr, scales: Array) -> relax.Expr:
+    if isinstance(scale, GenericConst):
+        return constant(as_numpy(scale.value).reshape(-1) * scales)
+    return builder.emit(relax.op.multiply(scale, constant(scales)))
+
+
+def _dtype(value: relax.Expr) -> str:
+    return str(value.ty.dtype.dtype) if isinstance(value.ty, relax.TensorType) else ""

@@ -1,0 +1,94 @@
+"""Products of bytes in tiles: exact, whatever the sizes, and where no tiles are granted."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from backends.cpu.kernels.shared.blocking import choose_blocking
+from backends.cpu.kernels.shared.byte_products import BYTES_IN_TILES
+from backends.cpu.kernels.shared.extents import Extents, may_be_in_tiles
+from backends.cpu.kernels.shared.lowering.packing import pack_matmul_bytes
+from backends.cpu.kernels.shared.packed_tiles import TilePacking
+from backends.cpu.kernels.shared.tile_products import TileSteps
+from backends.cpu.machine import Machine
+from fusion import context
+from partition.access import MATMUL
+from tests.backends.cpu.kernels.anchored import run
+from tests.backends.cpu.kernels.shared.test_term_products import in_tiles, refused
+from tests.passes.test_multiply_bytes import drawn
+
+EMERALD_RAPIDS = Machine(16, 32, 48 << 10, 2 << 20, 260 << 20, l1_ways=12, dot_bytes=True, byte_tiles=True)
+
+needs_tiles = pytest.mark.skipif(
+    not context.resolve("llvm").compiler.machine.byte_tiles, reason="the CPU has no tiles of bytes"
+)
+
+
+@needs_tiles
+@pytest.mark.parametrize("granted", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "depth", "channels"),
+    [(1, 1, 1), (3, 5, 7), (32, 64, 16), (33, 64, 17), (70, 63, 40), (100, 190, 300), (64, 1600, 33), (40, 5000, 272)],
+)
+def test_products_in_tiles_are_exact(rows: int, depth: int, channels: int, granted: bool) -> None:
+    data, weights = drawn("uint8", rows, depth), drawn("int8", depth, channels)
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(x, relax.const(weights), out_dtype="int32")
+
+    for share in (0.0, 1.0):
+        with in_tiles(MATMUL, share), nullcontext() if granted else refused():
+            (found,) = run(build, [data], "llvm", 2).outputs
+        np.testing.assert_array_equal(found, data.astype("int64") @ weights)
+
+
+@needs_tiles
+def test_what_is_behind_products_of_the_same_rows() -> None:
+    data, first, second = drawn("uint8", 50, 72), drawn("int8", 72, 40), drawn("int8", 72, 90)
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        one, other = (b.emit(op.matmul(x, relax.const(each), out_dtype="int32")) for each in (first, second))
+        less = b.emit(op.subtract(other, relax.const(np.int32(77))))
+        scaled = op.multiply(b.emit(op.astype(less, "float32")), relax.const(np.float32(0.25)))
+        return relax.Tuple([one, b.emit(scaled)])
+
+    with in_tiles(MATMUL):
+        one, other = run(build, [data], "llvm", 2).outputs
+    wide = data.astype("int64")
+    np.testing.assert_array_equal(one, wide @ first)
+    np.testing.assert_array_equal(other, (wide @ second - 77).astype("float32") / 4)
+
+
+@pytest.mark.parametrize("depth", [4, 45, 64, 600])
+def test_bytes_are_packed_in_the_order_of_tiles(depth: int) -> None:
+    weights = drawn("int8", depth, 40)
+    steps = TileSteps((), depth, BYTES_IN_TILES)
+    packed = TilePacking(steps)(pack_matmul_bytes(weights, 16))[:-16].reshape(steps.strips, 3, 8, 16, 16, 4)
+    columns = packed.transpose(1, 4, 0, 2, 3, 5).reshape(48, -1)
+    np.testing.assert_array_equal(columns[:40, :depth].T, weights)
+    assert not columns[40:].any()
+    assert not columns[:, depth:].any()
+
+
+def sizes(rows: int, depth: int, channels: int) -> Extents:
+    """Return those of rows times a packed matrix."""
+    extents = Extents(
+        outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth, lanes=16,
+        input_bytes=rows * depth, row_pitch=depth, step=4,
+    )  # fmt: skip
+    return may_be_in_tiles(extents, EMERALD_RAPIDS)
+
+
+@pytest.mark.parametrize("shape", [(2048, 768, 768), (64, 384, 1536), (512, 768, 3072)])
+def test_many_rows_times_large_matrices_are_multiplied_in_tiles(shape: tuple[int, int, int]) -> None:
+    assert choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_tiles
+
+
+@pytest.mark.parametrize("shape", [(1, 768, 768), (4, 768, 3072)])
+def test_few_rows_are_not(shape: tuple[int, int, int]) -> None:
+    assert not choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_tiles

@@ -1,0 +1,104 @@
+"""Products of quantised tensors become products of bytes, with the same results; others stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from fusion.passes.multiply_bytes import MultiplyBytes
+from tests.passes.modules import Build, apply, calls, names, normal, unchanged
+
+
+def drawn(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng([seed, *shape]).integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def number(value: float, dtype: str = "float32") -> relax.Constant:
+    return relax.const(np.array(value, dtype))
+
+
+def rows(b: relax.BlockBuilder, x: relax.Expr, zero: int) -> relax.Var:
+    return b.emit(op.dequantize(x, number(0.02), number(zero, str(x.ty.dtype.dtype)), -1, "float32"))
+
+
+def matrix(b: relax.BlockBuilder, shape: tuple[int, int], axis: int, *, scales: int = 1) -> relax.Var:
+    """Return weights with so many scales along an axis, and zero points of 3."""
+    scale = np.linspace(0.01, 0.03, scales, dtype="float32") if scales > 1 else np.float32(0.01)
+    zero = np.full(scales, 3, "int8") if scales > 1 else np.int8(3)
+    weights = np.clip(drawn("int8", *shape), -120, 127)
+    return b.emit(op.dequantize(relax.const(weights), relax.const(scale), relax.const(zero), axis, "float32"))
+
+
+def operands(mod: object) -> list[str]:
+    """Return the dtypes of each product's operands, and of its result."""
+    products = [call for name, call in calls(mod) if name == "matmul"]
+    return [" ".join(str(part.ty.dtype.dtype) for part in (*call.args, call)) for call in products]
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 130), ("int8", 0), ("int8", -7)])
+@pytest.mark.parametrize("scales", [1, 6])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_dequantised_values(dtype: str, zero: int, scales: int, turned: bool) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        weights = matrix(b, (6, 9) if turned else (9, 6), 0 if turned else 1, scales=scales)
+        return op.matmul(rows(b, x, zero), b.emit(op.permute_dims(weights)) if turned else weights)
+
+    mod = apply(MultiplyBytes(), build, [drawn(dtype, 2, 5, 9)])
+    assert operands(mod) == ["uint8 int8 int32"]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [None, "known", "of the run"])
+def test_products_of_integers(dtype: str, zero: str | None) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var, offset: relax.Var) -> relax.Expr:
+        wide = b.emit(op.astype(x, "int32"))
+        found = number(5, "int32") if zero == "known" else b.emit(op.astype(offset, "int32"))
+        left = b.emit(op.subtract(wide, found)) if zero else wide
+        weights = b.emit(op.astype(relax.const(drawn("int8", 9, 6, seed=1)), "int32"))
+        return op.matmul(left, weights)
+
+    mod = apply(MultiplyBytes(), build, [drawn(dtype, 5, 9), np.array(7, dtype)])
+    assert operands(mod) == ["uint8 int8 int32"]
+
+
+def test_products_of_the_same_bytes_share_them_without_sign() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        left = rows(b, x, 1)
+        first, second = (b.emit(op.matmul(left, matrix(b, (9, 6), 1, scales=scales))) for scales in (1, 6))
+        return op.add(first, second)
+
+    mod = apply(MultiplyBytes(), build, [drawn("int8", 5, 9)])
+    assert names(mod).count("bitwise_xor") == 1
+
+
+def quantised(b: relax.BlockBuilder, x: relax.Expr, scale: float, zero: int) -> relax.Expr:
+    return op.quantize(x, number(scale), number(zero, "int8"), -1, "int8")
+
+
+def test_bytes_are_moved_between_equal_quantisations() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        turned = b.emit(op.permute_dims(b.emit(op.reshape(rows(b, x, 4), (3, 3, 5))), [2, 0, 1]))
+        return quantised(b, turned, 0.02, 4)
+
+    assert names(apply(MultiplyBytes(), build, [drawn("int8", 5, 9)])) == ["reshape", "permute_dims"]
+
+
+OTHERS: dict[str, Build] = {
+    "another scale": lambda b, x: quantised(b, b.emit(op.reshape(rows(b, x, 4), (9, 5))), 0.03, 4),
+    "another zero point": lambda b, x: quantised(b, b.emit(op.reshape(rows(b, x, 4), (9, 5))), 0.02, 5),
+    "not moved": lambda b, x: quantised(b, rows(b, x, 4), 0.02, 4),
+    "scales of k": lambda b, x: op.matmul(rows(b, x, 0), matrix(b, (9, 6), 0, scales=9)),
+    "weights of float32": lambda b, x: op.matmul(rows(b, x, 0), relax.const(normal(9, 6))),
+    "wide weights": lambda b, x: op.matmul(
+        b.emit(op.astype(x, "int32")), relax.const(np.full((9, 6), 128, "int32"))
+    ),
+    "a vector": lambda b, x: op.matmul(rows(b, x, 0), relax.const(normal(9))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_stay(name: str) -> None:
+    unchanged(MultiplyBytes(), OTHERS[name], [drawn("int8", 5, 9)])
