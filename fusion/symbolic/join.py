@@ -23,6 +23,7 @@ from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.tell_sizes import ToldSizes
 from fusion.symbolic.unify import FunctionText, Unified, unify
 from fusion.tensors import as_numpy
+from partition.access import is_static
 
 _MAIN = "main"
 
@@ -161,11 +162,12 @@ def with_constants(mod: tvm.IRModule, weights: Sequence[tvm.runtime.Tensor | Ope
 
 def join_works(mods: Sequence[tvm.IRModule], fit: Fit) -> dict[str, SizedWork]:
     """Return what each kernel does at any sizes, of modules made at those of `fit`, for reports: without those of which
-    that is not known."""
+    that is not known, as where the run decides how much it is."""
     found = {}
     for symbol, func in mods[0].functions.items():
         if isinstance(func, tirx.PrimFunc):
+            made = [mod[symbol.name_hint] for mod in mods]
             with suppress(Declined, ValueError):
-                counted = [count_work(mod[symbol.name_hint]) for mod in mods]
-                found[symbol.name_hint] = join_work(counted, fit.extent)
+                if all(map(is_static, made)):
+                    found[symbol.name_hint] = join_work(list(map(count_work, made)), fit.extent)
     return found

@@ -69,7 +69,7 @@ def grown(weight: OpenWeight, value: np.ndarray, sizes: Sizes) -> OpenWeight | N
     if value.ndim != len(shape) and _without_ones(value.shape) == _without_ones(shape):
         value = value.reshape(shape)
     if isinstance(weight.source, Counted):
-        return weight if np.array_equal(weight.at(sizes), value) else None
+        return weight if weight.covers(sizes) and np.array_equal(weight.at(sizes), value) else None
     if not _may_be(value.shape, weight, sizes):
         return None
     if 0 in value.shape:

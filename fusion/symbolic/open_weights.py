@@ -49,6 +49,10 @@ class Count:
         """What it consists of."""
         return (self,)
 
+    def is_at(self, sizes: Sizes) -> bool:
+        """Return whether there are no fewer than none at these sizes, as there are between the ends of no row."""
+        return all(extent.at(sizes) >= 0 for extent in self.shape)
+
     def at(self, sizes: Sizes, dtype: np.dtype) -> np.ndarray:
         """Return the numbers."""
         counts = [extent.at(sizes) for extent in self.shape]
@@ -73,6 +77,10 @@ class CountedRuns:
     def extents(self) -> tuple[Extent, ...]:
         """All that depends on sizes in it."""
         return tuple(extent for part in self.parts for extent in part.extents)
+
+    def is_at(self, sizes: Sizes) -> bool:
+        """Return whether no row has fewer than none at these sizes."""
+        return all(part.is_at(sizes) for part in self.parts)
 
     def at(self, sizes: Sizes, dtype: np.dtype) -> np.ndarray:
         """Return the numbers."""
@@ -160,7 +168,9 @@ class OpenWeight:
 
     def covers(self, sizes: Sizes) -> bool:
         """Return whether it is known at these sizes."""
-        return isinstance(self.source, Counted) or self.source.is_in(self.table.shape, self.shape, sizes)
+        if isinstance(self.source, Counted):
+            return self.source.is_at(sizes)
+        return self.source.is_in(self.table.shape, self.shape, sizes)
 
     def at(self, sizes: Sizes) -> np.ndarray:
         """Return the constant, which nobody writes to, at sizes at which it is known."""

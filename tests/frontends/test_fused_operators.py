@@ -178,6 +178,17 @@ def test_attention(mask: np.ndarray | None) -> None:
     )
 
 
+def test_attention_of_no_rows() -> None:
+    agree(
+        [
+            fused("Attention", ["x", "w", "b"], ["y"], num_heads=2),
+            fused("MultiHeadAttention", ["x", "x", "v"], ["z"], num_heads=2),
+        ],
+        {"x": values(2, 0, 8), "v": values(2, 0, 4)},
+        {"w": values(8, 24), "b": values(24)},
+    )
+
+
 def test_attention_of_several_heads() -> None:
     agree(
         [

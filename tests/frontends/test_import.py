@@ -9,6 +9,7 @@ import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.script import ir as I
@@ -240,6 +241,19 @@ def test_torch_program() -> None:
         np.testing.assert_allclose(run(imported, x.numpy())[0], expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(errors.OptionError):
         import_model(module)
+
+
+@pytest.mark.parametrize(("opset", "operator"), [(9, "Upsample"), (10, "Resize"), (17, "Resize"), (20, "Resize")])
+@pytest.mark.parametrize("rows", [10, 30, 100, 7])
+def test_scales_say_sizes_in_float32(opset: int, operator: str, rows: int) -> None:
+    """0.7 of 30 rows are 21: onnx's inference rounds 20.9999996 down."""
+    scale = 1.1 if operator == "Upsample" else 0.7
+    given, held = ["x", "", "scales"] if opset > 10 else ["x", "scales"], np.float32([1, 1, scale, scale])
+    nodes = [node(operator, given, ["y"], mode="nearest")]
+    model = make(nodes, {"x": [1, 1, rows, 20]}, ["y"], {"scales": held}, opset)
+    x = np.arange(20 * rows, dtype=np.float32).reshape(1, 1, rows, 20)
+    (wanted,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(run(import_model(model), x)[0], wanted)
 
 
 def test_an_operator_is_known_from_its_registration_on() -> None:

@@ -279,3 +279,17 @@ def test_positions_behind_an_empty_cache_begin_where_their_table_does() -> None:
     assert form.opened.describe_bounds() == "batch 0 to 65536, cached 0 to 299, length 0 to 299"
     with pytest.raises(FusionError, match="outside its axis"):
         module(rows(2, 290), rows(2, 11))
+
+
+def test_rows_before_the_first_and_behind_the_last_are_theirs() -> None:
+    """Between the ends of none there is one row less than none: this was an internal error."""
+    pads = numpy_helper.from_array(np.array([0, 3, 0, 0, 2, 0]), "pads")
+    shapes = {name: [name, "length", 8] for name in ("x", "made")}
+    x, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    graph = helper.make_graph([helper.make_node("Pad", ["x", "pads"], ["made"], mode="edge")], "g", [x], [made], [pads])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    module = fusion.compile(model, wait=True, cache=False, threads=1)
+    for batch, length in ((2, 5), (3, 2), (1, 1), (0, 3), (4, 100)):
+        given = rows(batch, length)
+        np.testing.assert_array_equal(module(given)[0], np.pad(given, [(0, 0), (3, 2), (0, 0)], "edge"))
+    assert [form.opened is not None for form in module.specializations] == [True], module.explain()

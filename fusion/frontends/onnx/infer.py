@@ -6,14 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+import numpy as np
 import onnx
-from onnx import TensorProto, TypeProto, shape_inference
+from onnx import TensorProto, TypeProto, numpy_helper, shape_inference
 
 from fusion.errors import InvalidModelError
 from fusion.frontends.onnx.checks.dims import text
+from fusion.frontends.onnx.node import attribute_of
 from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import dims_of, dtype_name, known_dims, type_name
+
+_MOST_PLACES = 2**62
 
 # Shape computations read only small integer tensors; handing weights to the inference would copy them.
 _MAX_DATA_ELEMENTS = 1024
@@ -57,6 +61,7 @@ def infer_types(
         InvalidModelError: These are of different element types.
     """
     inferred = _infer(node, opset, scope) | pool_types(node, scope) | _places_in_a_scalar(node, scope)
+    inferred |= _resized(node, opset, scope)
     inferred = _of_the_variables(node, opset, scope, inferred)
     found: dict[str, TypeProto] = {}
     rests = any(name in scope.unsure for name in node.input)
@@ -82,6 +87,35 @@ def _places_in_a_scalar(node: onnx.NodeProto, scope: ValueScope) -> dict[str, Ty
     if kind is None or dims_of(kind) != ():
         return {}
     return {node.output[0]: onnx.helper.make_tensor_type_proto(TensorProto.INT64, [1, None])}
+
+
+def _resized(node: onnx.NodeProto, opset: int, scope: ValueScope) -> dict[str, TypeProto]:
+    """Return the type of what a `Resize` or `Upsample` by scales makes, of as many places as ONNX Runtime says, which
+    multiplies sizes by them in float32: 21 for 0.7 of 30, where onnx's inference rounds down 20.9999996."""
+    kind = scope.types.get(node.input[0]) if node.op_type in ("Resize", "Upsample") and not node.domain else None
+    given = _scales(node, opset, scope) if kind is not None else None
+    sizes = None if kind is None else known_dims(kind)
+    if kind is None or given is None or sizes is None:
+        return {}
+    axes = [int(axis) % len(sizes) for axis in attribute_of(node, "axes") or range(len(sizes))]
+    if len(axes) != len(given):
+        return {}
+    made = np.array(sizes, np.float32)
+    made[axes] *= np.array(given, np.float32)
+    if not ((made >= 0) & (made < _MOST_PLACES)).all():
+        return {}  # it is refused
+    places = made.astype(np.int64).tolist()
+    return {node.output[0]: onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, places)}
+
+
+def _scales(node: onnx.NodeProto, opset: int, scope: ValueScope) -> Sequence[float] | None:
+    """Return the scales that are known before the run; None where there are none, as where sizes are given."""
+    at = 1 if node.op_type == "Upsample" or opset < 11 else 2
+    name = node.input[at] if len(node.input) > at else ""
+    if name:
+        return numpy_helper.to_array(scope.constants[name]).reshape(-1) if name in scope.constants else None
+    found: Sequence[float] | None = attribute_of(node, "scales")
+    return found
 
 
 def _of_the_variables(

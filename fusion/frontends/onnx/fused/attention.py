@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +21,9 @@ class _Heads:
     queries: int
     keys: int
 
-    def split(self, body: Body, x: str, length: int) -> str:
-        """[B, L, H * D] -> [B, L, H, D]"""
-        return body.op("Reshape", x, body.const([self.batch, length, self.heads, -1]))
+    def split(self, body: Body, x: str, length: int, width: int) -> str:
+        """[B, L, H * D], `width` of them in a row -> [B, L, H, D]"""
+        return body.op("Reshape", x, body.const([self.batch, length, self.heads, width // self.heads]))
 
 
 @expands("Attention")
@@ -48,7 +49,7 @@ def attention(body: Body) -> list[str]:
         biases = body.ops("Split", 3, body.x(2), parts, axis=0)
         products = [body.op("Add", *pair) for pair in zip(products, biases, strict=True)]
     heads = _Heads(batch, int(node.attr("num_heads")), length, length)
-    return [_attend(body, heads, products, sizes[0], _masks(body, heads, 3, 5)), ""]
+    return [_attend(body, heads, products, sizes, _masks(body, heads, 3, 5)), ""]
 
 
 @expands("MultiHeadAttention")
@@ -58,27 +59,28 @@ def multi_head_attention(body: Body) -> list[str]:
     body.refuse(any(node.has(index) for index in (6, 7, 8, 9)), "keys and values of earlier calls are read")
     body.refuse(not (node.has(1) and node.has(2)), "queries, keys and values are packed into one tensor")
     body.refuse(any(len(node.shape(index)) != 3 for index in range(3)), "heads have an axis of their own")
-    batch, queries, width = node.shape(0)
+    batch, queries, _ = node.shape(0)
+    widths = [node.shape(index)[2] for index in range(3)]
     parts = [body.x(index) for index in range(3)]
     if body.x(3):
-        biases = body.ops("Split", 3, body.x(3), body.const([node.shape(index)[2] for index in range(3)]), axis=0)
+        biases = body.ops("Split", 3, body.x(3), body.const(widths), axis=0)
         parts = [body.op("Add", *pair) for pair in zip(parts, biases, strict=True)]
     heads = _Heads(batch, int(node.attr("num_heads")), queries, node.shape(1)[1])
-    return [_attend(body, heads, parts, width, _masks(body, heads, 4, 5))]
+    return [_attend(body, heads, parts, widths, _masks(body, heads, 4, 5))]
 
 
-def _attend(body: Body, heads: _Heads, parts: list[str], width: int, masks: list[str]) -> str:
-    """Return [B, queries, H * D]; `width` is that of all heads of the queries."""
-    query = body.op("Transpose", heads.split(body, parts[0], heads.queries), perm=[0, 2, 1, 3])
-    key = body.op("Transpose", heads.split(body, parts[1], heads.keys), perm=[0, 2, 3, 1])
-    value = body.op("Transpose", heads.split(body, parts[2], heads.keys), perm=[0, 2, 1, 3])
-    scale = body.node.attr("scale", 0.0) or 1 / math.sqrt(width // heads.heads)
+def _attend(body: Body, heads: _Heads, parts: list[str], widths: Sequence[int], masks: list[str]) -> str:
+    """Return [B, queries, H * D]; `widths` are those of all heads of the queries, the keys and the values."""
+    query = body.op("Transpose", heads.split(body, parts[0], heads.queries, widths[0]), perm=[0, 2, 1, 3])
+    key = body.op("Transpose", heads.split(body, parts[1], heads.keys, widths[1]), perm=[0, 2, 3, 1])
+    value = body.op("Transpose", heads.split(body, parts[2], heads.keys, widths[2]), perm=[0, 2, 1, 3])
+    scale = body.node.attr("scale", 0.0) or 1 / math.sqrt(widths[0] // heads.heads)
     scores = body.op("Mul", body.op("MatMul", query, key), body.like(scale))
     for mask in masks:
         scores = body.op("Add", scores, mask)
     y = body.op("MatMul", body.op("Softmax", scores, axis=-1), value)
     joined = body.op("Transpose", y, perm=[0, 2, 1, 3])
-    return body.op("Reshape", joined, body.const([heads.batch, heads.queries, -1]))
+    return body.op("Reshape", joined, body.const([heads.batch, heads.queries, widths[2]]))
 
 
 def _masks(body: Body, heads: _Heads, mask: int, bias: int) -> list[str]:

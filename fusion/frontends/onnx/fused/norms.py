@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fusion.frontends.onnx.fused.body import Body, expands
 
 # Since these sets ONNX has the operators, and since this one its group normalization scales channels.
@@ -65,6 +67,6 @@ def _epsilon(body: Body, default: float) -> float:
 def group_norm(body: Body) -> str:
     """[N, C, ...] normalized over each of the groups of channels, then scaled: one scale and one bias to a group"""
     shape, groups = body.node.shape(0), int(body.node.attr("num_groups", 1))
-    parts = body.op("Reshape", body.x(0), body.const([shape[0], groups, -1]))
+    parts = body.op("Reshape", body.x(0), body.const([shape[0], groups, math.prod(shape[1:]) // groups]))
     y = body.op("InstanceNormalization", parts, body.x(1), body.x(2), epsilon=_epsilon(body, 1e-5))
     return body.op("Reshape", y, body.const(shape))

@@ -224,6 +224,19 @@ def test_element_types(dtype: str) -> None:
     check(lambda b, u, v: op.less(u, v), [x, y], x < y)
 
 
+@pytest.mark.parametrize("width", [4, 8, 16, 24, 64])
+@pytest.mark.parametrize("dtypes", [("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8")])
+def test_sums_of_products_of_bytes(width: int, dtypes: tuple[str, str]) -> None:
+    """LLVM's `vpdpbusd` summed the first four of 8 and of 16 products."""
+    x, y = (np.random.default_rng(width).integers(0, 256, (3, width)).astype(dtype) for dtype in dtypes)
+    one, other = (each.astype("int32") for each in (x, y))
+
+    def build(b: relax.BlockBuilder, u: relax.Var, v: relax.Var) -> relax.Expr:
+        return op.sum(op.multiply(op.astype(u, "int32"), op.astype(v, "int32")), [1])
+
+    check(build, [x, y], (one * other).sum(1))
+
+
 def test_float16_sums_are_accumulated_in_float32() -> None:
     x = np.full((2, 4096), 1.001, "float16")
     check(lambda b, v: op.mean(v, [1]), [x], wide(x).mean(1), tolerance=1e-3)
