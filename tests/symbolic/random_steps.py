@@ -340,6 +340,111 @@ def best(graph: Graph) -> None:
         graph.values.append((values, (*dims[:-1], 2)))
 
 
+def best_of_open(graph: Graph) -> None:
+    """Take the largest along an open axis: all, one of two, or up to three."""
+    found = graph.pick(_is_open)
+    if found is not None:
+        name, dims = found
+        axis = _open_axis(graph, dims)
+        size = _size(graph, name, axis)
+        many, said = [
+            (size, "{}"), (_number(graph, "Min", size, 3), "min({},3)"),
+            (_number(graph, "Div", _number(graph, "Add", size, 1), 2), "({}+1)/2"),
+        ][graph.rng.integers(3)]  # fmt: skip
+        values, places = (f"{kind}{len(graph.nodes)}" for kind in ("values", "places"))
+        largest = int(graph.rng.integers(2))
+        graph.nodes.append(helper.make_node("TopK", [name, many], [values, places], axis=axis, largest=largest))
+        graph.values.append((values, _with(dims, axis, said.format(dims[axis]))))
+
+
+def gather_by_size(graph: Graph) -> None:
+    """Read the last row, the one in the middle, or the first, counted from the end."""
+    found = graph.pick(lambda dims: len(dims) > 1 and _is_open(dims))
+    if found is not None:
+        name, dims = found
+        axis = _open_axis(graph, dims)
+        size = _size(graph, name, axis)
+        kind = graph.rng.integers(3)
+        place = _number(graph, ("Sub", "Div", "Mul")[kind], size, (1, 2, -1)[kind])
+        graph.add("Gather", [name, place], _with(dims, axis, 1), axis=axis)
+
+
+def slice_by_size(graph: Graph) -> None:
+    """Take the rows before the middle or behind it, or as many as another tensor has."""
+    found = graph.pick(_is_open)
+    if found is not None:
+        name, dims = found
+        axis = _open_axis(graph, dims)
+        other, others = graph.pick(_is_open) or found
+        at = _open_axis(graph, others)
+        half = _number(graph, "Div", _size(graph, name, axis), 2)
+        start, end, said = [
+            (graph.integers(0), half, f"{dims[axis]}/2"), (half, graph.integers(_EVERY), f"({dims[axis]}+1)/2"),
+            (graph.integers(0), _size(graph, other, at), f"min({dims[axis]},{others[at]})"),
+        ][graph.rng.integers(3)]  # fmt: skip
+        graph.add("Slice", [name, start, end, graph.integers(axis)], _with(dims, axis, said))
+
+
+def split_by_size(graph: Graph) -> None:
+    """Put a third of the rows behind the others."""
+    found = graph.pick(_is_open)
+    if found is not None:
+        name, dims = found
+        axis = _open_axis(graph, dims)
+        size = _size(graph, name, axis)
+        third = _number(graph, "Div", size, 3)
+        rest, sizes = (f"{kind}{len(graph.nodes)}" for kind in ("rest", "sizes"))
+        parts = [f"part{len(graph.nodes)}_{number}" for number in range(2)]
+        graph.nodes.append(helper.make_node("Sub", [size, third], [rest]))
+        graph.nodes.append(helper.make_node("Concat", [third, rest], [sizes], axis=0))
+        graph.nodes.append(helper.make_node("Split", [name, sizes], parts, axis=axis))
+        graph.add("Concat", parts[::-1], dims, axis=axis)
+
+
+def pad_by_size(graph: Graph) -> None:
+    """Fill an axis up to a multiple of 4."""
+    found = graph.pick(_is_open)
+    if found is not None:
+        name, dims = found
+        axis = _open_axis(graph, dims)
+        missing = _number(graph, "Mod", _number(graph, "Mul", _size(graph, name, axis), -1), 4)
+        before, behind = (graph.integers(*[0] * many) for many in (len(dims) + axis, len(dims) - axis - 1))
+        pads = f"pads{len(graph.nodes)}"
+        graph.nodes.append(helper.make_node("Concat", [before, missing, behind], [pads], axis=0))
+        graph.add("Pad", [name, pads], _with(dims, axis, f"({dims[axis]}+3)/4*4"))
+
+
+def convolve_by_run(graph: Graph) -> None:
+    """Add a convolution along the length by weights of the run, in one group or two, or the other way round."""
+    fits = graph.pick(lambda dims: len(dims) == 3 and isinstance(dims[1], str) and dims[2] in (4, 8, 24))
+    if fits is not None and isinstance(fits[1][2], int):
+        name, (batch, length, width) = fits
+        turned = graph.add("Transpose", [name], (batch, width, length), perm=[0, 2, 1])
+        bounded = graph.add("Tanh", [turned], (batch, width, length))
+        sums = graph.add("ReduceSum", [bounded, graph.integers(0, 2)], (1, width, 1), keepdims=1)
+        scales = graph.add("Sigmoid", [sums], (1, width, 1))
+        groups, operator = int(graph.rng.choice([1, 2])), str(graph.rng.choice(["Conv", "ConvTranspose"]))
+        if operator == "Conv":
+            scales = graph.add("Slice", [scales, graph.integers(0), graph.integers(width // groups), graph.integers(1)],
+                               (1, width // groups, 1))  # fmt: skip
+            weight, kernel = graph.normal(8, width // groups, 3), (8, width // groups, 3)
+            made = (batch, 8, length)
+        else:
+            scales = graph.add("Transpose", [scales], (width, 1, 1), perm=[1, 0, 2])
+            weight, kernel = graph.normal(width, 8 // groups, 3), (width, 8 // groups, 3)
+            made = (batch, 8, length)
+        weights = graph.add("Mul", [weight, scales], kernel)
+        result = graph.add(operator, [turned, weights], made, group=groups, pads=[1, 1])
+        graph.add("Transpose", [result], (batch, length, 8), perm=[0, 2, 1])
+
+
+def _number(graph: Graph, operator: str, size: str, number: int) -> str:
+    """Return the name of what is computed of a size and a number."""
+    made = f"number{len(graph.nodes)}"
+    graph.nodes.append(helper.make_node(operator, [size, graph.integers(number)], [made]))
+    return made
+
+
 def _size(graph: Graph, name: str, axis: int) -> str:
     size = f"size{len(graph.nodes)}"
     graph.nodes.append(helper.make_node("Shape", [name], [size], start=axis, end=axis + 1))
@@ -361,5 +466,6 @@ def _shape(graph: Graph, name: str) -> str:
 OPEN_STEPS: tuple[Callable[[Graph], None], ...] = (
     slice_open, softmax_open, norm_open, instance_norm, reduce_open, product_open, place_of_largest, concat_open,
     token_before, gather_constant, expand_like, where, mask_places, triangle, running_sum, split, pad, window_along,
-    pool_all, repeat, flatten, scale_by_length, remember, contract, turn, best,
+    pool_all, repeat, flatten, scale_by_length, remember, contract, turn, best, best_of_open, gather_by_size,
+    slice_by_size, split_by_size, pad_by_size, convolve_by_run,
 )  # fmt: skip
