@@ -24,7 +24,7 @@ from tvm_ffi.structural import StructuralMutator
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
-from backends.tensorir.inlining import is_branch
+from backends.tensorir.inlining import is_branch, uses
 from backends.tensorir.stages import dtype_of, shape_of, substitute
 from fusion.structural import find, mutate
 
@@ -65,7 +65,8 @@ class Lanes:
 
     def begin(self, load: TensorLoad) -> Expr | None:
         """Return where in memory the first of them is, of neighbours that one access brings; None where none does."""
-        if self.many == 1 or not load.indices or find(list(load.indices), TensorLoad):
+        looked_up = find(list(load.indices), TensorLoad)
+        if self.many == 1 or not load.indices or any(uses(each, self.var) for each in looked_up):
             return None
         analyzer = self.analyzer()
         flat = flat_index(shape_of(load.source), list(load.indices), analyzer)

@@ -109,6 +109,23 @@ def test_a_number_of_each_row_may_be_an_output(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(run(lambda b, x: op.max(x, -1), x)[0], x.max(-1))
 
 
+@pytest.mark.parametrize(("dtype", "width"), [("float32", 128), ("float16", 128), ("float32", 49)])
+def test_rows_of_a_table_are_looked_up_side_by_side(dtype: str, width: int) -> None:
+    """As embeddings with the layer norm behind them are."""
+    table, places = numbers(50, width).astype(dtype), numbers(24, width).astype(dtype)
+    gamma, beta = numbers(width).astype(dtype), (numbers(width) - 1).astype(dtype)
+    rows = np.random.default_rng(2293).integers(0, 50, 24)
+
+    def build(b: relax.BlockBuilder, table: relax.Expr, rows: relax.Expr, *rest: relax.Expr) -> relax.Expr:
+        return layer_norm(b, op.take(table, rows, 0), *rest)
+
+    done, counts = run(build, table, rows, places, gamma, beta)
+    expected = layer_norm_in_float64(table[rows], places, gamma, beta)
+    tolerance = {"float32": 1e-5, "float16": 2**-9}[dtype]
+    np.testing.assert_allclose(done.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+    assert width == 49 or counts.sector_share > 0.9  # an index is a quarter of a sector
+
+
 def test_rows_of_one_element_are_stored() -> None:
     x = numbers(5, 1)
     done = run(lambda b, x: op.nn.relu(op.sum(x, -1)), x)[0]

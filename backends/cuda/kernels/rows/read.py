@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -20,6 +20,7 @@ from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffer
 from fusion.declined import Declined
 
 _DTYPES = NARROW | {"float32"}
+_INDICES = ("int32", "int64")
 _LEAST = 8
 """Elements of a row that is a window of a longer one: shorter ones are for threads alone."""
 
@@ -118,8 +119,15 @@ def _reads_along_row(region: RowRegion, stage: Stage) -> bool:
     return any(found)
 
 
+def indices_of(stages: Iterable[Stage]) -> set[Var]:
+    """Return the buffers whose integers say where others are read, as rows of a table."""
+    read = [load for stage in stages for load in loads(stage.value)]
+    inner = {each.source for load in read for index in load.indices for each in loads(index)}
+    return {buffer for buffer in inner if dtype_of(buffer) in _INDICES}
+
+
 def _check_numbers(stages: list[Stage]) -> None:
-    read = {load.source for stage in stages for load in loads(stage.value)}
+    read = {load.source for stage in stages for load in loads(stage.value)} - indices_of(stages)
     others = {dtype_of(buffer) for buffer in read | {stage.buffer for stage in stages}} - _DTYPES
     if others:
         raise Declined(f"it computes in {', '.join(sorted(others))}")

@@ -9,7 +9,7 @@ from tvm.ir import Var
 
 from backends.cuda.devices import WARP, CudaDevice
 from backends.cuda.kernels.registers import ACCESS_BYTES
-from backends.cuda.kernels.rows.read import RowRegion
+from backends.cuda.kernels.rows.read import RowRegion, indices_of
 from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES, SharedRun, sector_share
 from backends.tensorir.emit import Expr
 from backends.tensorir.inlining import guards
@@ -58,10 +58,11 @@ def fills_row(region: RowRegion, buffer: Var) -> bool:
 
 
 def _in_memory(region: RowRegion) -> set[Var]:
-    """Return what is read from and written to memory."""
+    """Return what is read from and written to memory, but for indices, of which a row has one."""
     stages = (*region.stages, *region.inlined.values())
     made = {stage.buffer for stage in stages} - set(region.outputs)
-    return {load.source for stage in stages for load in loads(stage.value)} - made | set(region.outputs)
+    read = {load.source for stage in stages for load in loads(stage.value)} - indices_of(stages)
+    return read - made | set(region.outputs)
 
 
 def lanes_of(region: RowRegion) -> int:
