@@ -54,6 +54,7 @@ from fusion.passes.tabulate_bytes import TabulateBytes
 from fusion.passes.take_subgraphs import Taken, TakeSubgraphs
 from fusion.passes.widen_convolutions import WidenConvolutions
 from fusion.passes.widen_half import WidenHalf
+from fusion.passes.write_quantizations import WriteQuantizations
 from fusion.report.estimate import estimate_kernels
 from fusion.report.read_graph import MAIN
 from fusion.report.record import notes_of, record_graph
@@ -117,7 +118,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         LowerEinsum(),
         *([MultiplyBytes()] if ctx.compiler.multiplies_bytes else []),
         FoldConstants(generators=not ctx.opens_sizes),
-        *([TabulateBytes()] if ctx.compiler.multiplies_bytes else []),
+        *([TabulateBytes(), WriteQuantizations()] if ctx.compiler.multiplies_bytes else []),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
         *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
         relax.transform.DecomposeOpsForInference(),

@@ -42,7 +42,7 @@ class MultiplyBytes:
     name: str = "multiply_bytes"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        return rebuild_main(mod, _Products().visit, only=("matmul", "quantize"))
+        return rebuild_main(mod, _Products().visit, only=("matmul", "nn.conv2d", "quantize"))
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class _Products:
             match call_name(value):
                 case "matmul":
                     return self._product(builder, value, str(var.ty.dtype.dtype))
+                case "nn.conv2d":
+                    return self._convolution(builder, value, str(var.ty.dtype.dtype))
                 case "quantize":
                     return _moved(builder, value)
         except Declined:
@@ -106,6 +108,22 @@ class _Products:
         if rows.scale is None or matrix.scale is None:
             return total
         scale = _times(builder, rows.scale, matrix.scale)
+        return relax.op.multiply(builder.emit(relax.op.astype(total, "float32")), scale)
+
+    def _convolution(self, builder: relax.BlockBuilder, call: relax.Call, dtype: str) -> relax.Expr:
+        image, weight = call.args
+        attrs = call.attrs
+        if dtype not in ("float32", "int32") or int(attrs.groups) > 1 or attrs.data_layout != "NCHW":
+            raise Declined("not a convolution of all channels")
+        weights, rows = _weights(builder, weight, dtype), _rows(builder, image, dtype)
+        data, zero = self._without_sign(builder, rows)
+        data = _padded(builder, data, zero, [int(extent) for extent in attrs.padding])
+        call = with_attrs(call, [data, constant(weights.data)], padding=[0, 0, 0, 0], out_dtype="int32")
+        sums = weights.data.sum((1, 2, 3), dtype=np.int32).reshape(-1, 1, 1)
+        total = _less(builder, builder.emit(call), zero, sums)
+        if rows.scale is None or weights.scale is None:
+            return total
+        scale = _times(builder, rows.scale, weights.scale.reshape(-1, 1, 1))
         return relax.op.multiply(builder.emit(relax.op.astype(total, "float32")), scale)
 
     def _without_sign(self, builder: relax.BlockBuilder, rows: _Rows) -> tuple[relax.Expr, relax.Expr]:
@@ -153,6 +171,30 @@ def _matrix(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Ma
     if scale.shape[0] > 1:
         raise Declined("scales of rows")
     return _Matrix(_as_int8(values), scale.reshape(-1).astype("float32"))
+
+
+def _weights(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Matrix:
+    """Return the weights of a convolution in `dtype`, output channels first."""
+    if dtype == "int32":
+        return _Matrix(_as_int8(_known(builder, operand)), None)
+    value = _made(builder, operand)
+    if call_name(value) != "dequantize" or _dtype(value) != dtype:
+        raise Declined("not bytes")
+    values, scale = centred(value, [_known(builder, arg) for arg in value.args])
+    if any(extent > 1 for extent in scale.shape[1:]):
+        raise Declined("scales of input channels")
+    return _Matrix(_as_int8(values), scale.reshape(-1).astype("float32"))
+
+
+def _padded(builder: relax.BlockBuilder, data: relax.Expr, zero: relax.Expr, padding: list[int]) -> relax.Expr:
+    """Return images with a border of what is zero."""
+    if not any(padding):
+        return data
+    if not isinstance(zero, GenericConst):
+        raise Declined("a border that only the run knows")
+    top, left, bottom, right = padding
+    value = float(as_numpy(zero.value).item())
+    return builder.emit(relax.op.nn.pad(data, [0, 0, 0, 0, top, bottom, left, right], "constant", value))
 
 
 def _moved(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -74,6 +74,20 @@ def test_products_of_the_same_bytes_share_them_without_sign() -> None:
     assert names(mod).count("bitwise_xor") == 1
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 130), ("int8", -7)])
+@pytest.mark.parametrize("padding", [[0, 0, 0, 0], [1, 0, 2, 1]])
+def test_convolutions_have_a_border_of_their_zero_point(dtype: str, zero: int, padding: list[int]) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        scale, weights = np.linspace(0.01, 0.03, 4, dtype="float32"), drawn("int8", 4, 6, 3, 2)
+        zeros = relax.const(np.zeros(4, "int8"))
+        wide = b.emit(op.dequantize(relax.const(weights), relax.const(scale), zeros, 0, "float32"))
+        return op.nn.conv2d(rows(b, x, zero), wide, strides=[2, 1], padding=padding)
+
+    mod = apply(MultiplyBytes(), build, [drawn(dtype, 2, 6, 7, 5)])
+    (call,) = (call for name, call in calls(mod) if name == "nn.conv2d")
+    assert [str(part.ty.dtype.dtype) for part in (*call.args, call)] == ["uint8", "int8", "int32"]
+
+
 def quantised(b: relax.BlockBuilder, x: relax.Expr, scale: float, zero: int) -> relax.Expr:
     return op.quantize(x, number(scale), number(zero, "int8"), -1, "int8")
 
@@ -94,6 +108,11 @@ OTHERS: dict[str, Build] = {
     "weights of float32": lambda b, x: op.matmul(rows(b, x, 0), relax.const(normal(9, 6))),
     "wide weights": lambda b, x: op.matmul(
         b.emit(op.astype(x, "int32")), relax.const(np.full((9, 6), 128, "int32"))
+    ),
+    "groups": lambda b, x: op.nn.conv2d(
+        b.emit(op.reshape(rows(b, x, 0), (1, 9, 5, 1))),
+        b.emit(op.dequantize(relax.const(drawn("int8", 9, 1, 2, 1)), number(0.1), number(0, "int8"), 0, "float32")),
+        groups=9,
     ),
     "a vector": lambda b, x: op.matmul(rows(b, x, 0), relax.const(normal(9))),
 }  # fmt: skip

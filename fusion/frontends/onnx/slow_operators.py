@@ -57,7 +57,7 @@ QUANTIZED = {
     "MatMul": Slow(2, 0.02),
     "Gemm": Slow(2, 0.02),
 }  # fmt: skip
-_MATRICES = {"MatMul": 1, "Gemm": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
+_MATRICES = {"MatMul": 1, "Gemm": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Conv": 1}
 """Which operand of a product is the right one."""
 # What ONNX Runtime makes part of an operator on bytes before it.
 TAIL = frozenset({"Cast", "Mul", "Add", "QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})

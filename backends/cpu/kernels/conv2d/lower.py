@@ -10,6 +10,7 @@ from backends.cpu.kernels.shared.lowering.constant_matmul import matmul_of
 from backends.cpu.kernels.shared.lowering.operands import (
     BFLOAT16,
     FLOAT32,
+    are_bytes,
     check_dtypes,
     check_elements,
     check_layouts,
@@ -18,7 +19,7 @@ from backends.cpu.kernels.shared.lowering.operands import (
 )
 from backends.cpu.kernels.shared.lowering.packing import (
     CONV2D_PANELS,
-    pack_conv2d_pairs,
+    pack_conv2d_joined,
     packed_constant,
     packed_weights,
 )
@@ -39,16 +40,20 @@ def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
         Declined: It is another one.
     """
     data, weight = call.args
-    check_dtypes(call, FLOAT32, BFLOAT16)
+    if not are_bytes(call):
+        check_dtypes(call, FLOAT32, BFLOAT16)
     check_layouts(call, "NHWC", "OIHW")
     check_elements(call)
     channels, _, *kernel = static_shape(weight)
     window, groups = Window.of(call.attrs, (kernel[0], kernel[1])), int(call.attrs.groups)
     if is_constant(weight) and window.is_pointwise and groups == 1:
         return matmul_of(data, constant_weights(call)[:, :, 0, 0].T, builder, lanes)
-    if str(weight.ty.dtype.dtype) == BFLOAT16:
-        packed = packed_constant(pack_conv2d_pairs, constant_weights(call), groups, lanes, window.merges(groups))
-        compute = partial(_convolve_pairs, channels=channels, window=window)
+    joined = {BFLOAT16: 2, "int8": 4}.get(str(weight.ty.dtype.dtype))
+    if joined is not None:
+        merged = window.merges(groups)
+        packed = packed_constant(pack_conv2d_joined, constant_weights(call), groups, lanes, merged, joined)
+        dtype = str(call.ty.dtype.dtype)
+        compute = partial(_convolve_joined, channels=channels, window=window, joined=joined, dtype=dtype)
     else:
         packed = packed_weights(builder, weight, CONV2D_PANELS, groups, lanes)
         compute = partial(_convolve, channels=channels, window=window, is_known=is_constant(weight))
@@ -73,9 +78,11 @@ def _convolve(data: te.Tensor, packed: te.Tensor, channels: int, window: Window,
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=CONV2D, attrs=attrs)
 
 
-def _convolve_pairs(data: te.Tensor, packed: te.Tensor, channels: int, window: Window) -> te.Tensor:
+def _convolve_joined(
+    data: te.Tensor, packed: te.Tensor, channels: int, window: Window, joined: int, dtype: str
+) -> te.Tensor:  # fmt: skip
     batch, height, width, all_channels = (int(n) for n in data.shape)
-    groups, lanes = int(packed.shape[0]), int(packed.shape[-1]) // 2
+    groups, lanes = int(packed.shape[0]), int(packed.shape[-1]) // joined
     per_group, depth, merged = channels // groups, all_channels // groups, window.merges(groups)
     out_height, out_width = window.output(height, width)
     (kh, kw), names = window.kernel, ("ry", "rx", "rc")
@@ -85,11 +92,11 @@ def _convolve_pairs(data: te.Tensor, packed: te.Tensor, channels: int, window: W
         group, channel = c // per_group, c % per_group
         value = read_under(
             window, (height, width), (y, x), (ry, rx),
-            lambda row, column: data[n, row, column, group * depth + rc].astype("float32"),
+            lambda row, column: data[n, row, column, group * depth + rc].astype(dtype), dtype=dtype,
         )  # fmt: skip
         tap, k = (0, rx * depth + rc) if merged else (rx, rc)
-        weight = packed[group, channel // lanes, ry, tap, k // 2, channel % lanes * 2 + k % 2]
-        return te.sum(value * weight.astype("float32"), axis=[ry, rx, rc])
+        weight = packed[group, channel // lanes, ry, tap, k // joined, channel % lanes * joined + k % joined]
+        return te.sum(value * weight.astype(dtype), axis=[ry, rx, rc])
 
     attrs = {ANCHOR: CONV2D, "window": window.annotation()}
     return te.compute((batch, out_height, out_width, channels), sum_over_window, name=CONV2D, attrs=attrs)

@@ -26,7 +26,8 @@ class PaddedRows:
     @property
     def dtype(self) -> str:
         """Type of scratch: TVM would make float32 of a buffer of bfloat16."""
-        return "uint16" if dtype_of(self.data) == "bfloat16" else "float32"
+        dtype = dtype_of(self.data)
+        return "uint16" if dtype == "bfloat16" else dtype
 
     def fill(
         self, nest: Nest, outer: Expr, first: Expr, end: Expr
@@ -57,6 +58,6 @@ class PaddedRows:
     def _copy(self, nest: Nest, scratch: Var, row: Expr, start: int, source: list[Expr], size: Extent) -> None:
         for at, lanes in vector_runs(nest, size, self.lanes):
             value = tirx.BufferLoad(self.data, [*source, ramp(at, lanes)])
-            if self.dtype != "float32":
+            if self.dtype != dtype_of(self.data):
                 value = tirx.reinterpret(self.dtype if lanes == 1 else f"{self.dtype}x{lanes}", value)
             nest.store(scratch, [row, ramp(start + at, lanes)], value)

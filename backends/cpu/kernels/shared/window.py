@@ -173,10 +173,10 @@ def read_into(
 
 def read_under(
     window: Window, size: tuple[int, int], pixel: tuple[Expr, Expr], tap: tuple[Expr, Expr],
-    load: Callable[[Expr, Expr], Expr], outside: float = 0.0,
+    load: Callable[[Expr, Expr], Expr], outside: float = 0.0, dtype: str = "float32",
 ) -> Expr:  # fmt: skip
-    """Return what `load`, from row and column to a float32 value, reads of an image of `size` under a tap of the window
-    at an output pixel; `outside` where the tap is on the padding."""
+    """Return what `load`, from row and column to a value of `dtype`, reads of an image of `size` under a tap of the
+    window at an output pixel; `outside` where the tap is on the padding."""
     top, left, _, _ = window.padding
     y = pixel[0] * window.strides[0] + tap[0] * window.dilation[0] - top
     x = pixel[1] * window.strides[1] + tap[1] * window.dilation[1] - left
@@ -184,4 +184,4 @@ def read_under(
     if not any(window.padding):
         return value
     inside = tirx.all(y >= 0, y < size[0], x >= 0, x < size[1])
-    return te.if_then_else(inside, value, tirx.const(outside, "float32"))
+    return te.if_then_else(inside, value, tirx.const(outside, dtype))

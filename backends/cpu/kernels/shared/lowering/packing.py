@@ -142,12 +142,12 @@ def _write_taps(weight: te.Tensor) -> te.Tensor:
 EACH_TAP = Packing(_pack_taps, _write_taps)
 
 
-def pack_conv2d_pairs(weight: Array, groups: int, lanes: int, merged: bool) -> Array:
-    """Return OIHW weights as [groups, ceil(O / groups / lanes), KH, KW, ceil(I / 2), lanes * 2], or, `merged`, with the
-    taps of a row and their channels as one k: [..., KH, 1, ceil(KW * I / 2), lanes * 2]."""
+def pack_conv2d_joined(weight: Array, groups: int, lanes: int, merged: bool, joined: int) -> Array:
+    """Return OIHW weights as [groups, ceil(O / groups / lanes), KH, KW, ceil(I / joined), lanes * joined], or, where
+    taps of a row and their channels are `merged` as one k, [..., KH, 1, ceil(KW * I / joined), lanes * joined]."""
     packed = pack_conv2d(weight, groups, lanes)
     *outer, width, depth, _ = packed.shape
-    return _join_steps(packed.reshape(*outer, 1, width * depth, lanes) if merged else packed, 2)
+    return _join_steps(packed.reshape(*outer, 1, width * depth, lanes) if merged else packed, joined)
 
 
 def _join_steps(packed: Array, many: int) -> Array:

@@ -6,6 +6,8 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from torch import from_numpy
+from torch.nn import functional
 from tvm import relax
 from tvm.relax import op
 
@@ -17,7 +19,7 @@ from backends.cpu.kernels.shared.packed_tiles import TilePacking
 from backends.cpu.kernels.shared.tile_products import TileSteps
 from backends.cpu.machine import Machine
 from fusion import context
-from partition.access import MATMUL
+from partition.access import CONV2D, MATMUL
 from tests.backends.cpu.kernels.anchored import run
 from tests.backends.cpu.kernels.shared.test_term_products import in_tiles, refused
 from tests.passes.test_multiply_bytes import drawn
@@ -62,6 +64,31 @@ def test_what_is_behind_products_of_the_same_rows() -> None:
     wide = data.astype("int64")
     np.testing.assert_array_equal(one, wide @ first)
     np.testing.assert_array_equal(other, (wide @ second - 77).astype("float32") / 4)
+
+
+@needs_tiles
+@pytest.mark.parametrize("tiles", [True, False])
+@pytest.mark.parametrize(
+    ("depth", "kernel", "stride", "padding", "channels"),
+    [(3, 3, 2, 1, 24), (20, 3, 1, 1, 40), (33, 5, 2, 2, 17), (64, 1, 2, 0, 20)],
+)
+def test_convolutions_are_exact(
+    depth: int, kernel: int, stride: int, padding: int, channels: int, tiles: bool
+) -> None:  # fmt: skip
+    data, weights = drawn("uint8", 2, 13, 11, depth), drawn("int8", channels, depth, kernel, kernel)
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv2d(
+            x, relax.const(weights), strides=stride, padding=padding, data_layout="NHWC", kernel_layout="OIHW",
+            out_dtype="int32",
+        )  # fmt: skip
+
+    images, wide = (from_numpy(each.astype("float64")) for each in (data.transpose(0, 3, 1, 2), weights))
+    exact = functional.conv2d(images, wide, stride=stride, padding=padding).permute(0, 2, 3, 1).numpy()
+    with in_tiles(CONV2D) if tiles else nullcontext():
+        ran = run(build, [data], "llvm", 2)
+    np.testing.assert_array_equal(ran.outputs[0], exact)
+    assert ran.templates() == [CONV2D]
 
 
 @pytest.mark.parametrize("depth", [4, 45, 64, 600])
