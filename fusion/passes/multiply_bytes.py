@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from fusion.bindings import call_name
+from fusion.bindings import call_name, data_of
 from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.passes.numpy_operators import OPERATORS, centred
@@ -162,7 +162,7 @@ def _matrix(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Ma
     if dtype == "int32":
         return _Matrix(_as_int8(_known(builder, operand)), None)
     turned = call_name(value) == "permute_dims"
-    source = _made(builder, value.args[0]) if turned else value
+    source = _made(builder, data_of(value)) if turned else value
     if call_name(source) != "dequantize" or _dtype(source) != dtype:
         raise Declined("not bytes")
     values, scale = centred(source, [_known(builder, arg) for arg in source.args])
@@ -205,11 +205,11 @@ def _moved(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     while call_name(value := _made(builder, data)) in _MOVES:
         data, *_ = value.args
         moves.append(value)
-    if call_name(value) != "dequantize" or not moves or _dtype(value.args[0]) != str(call.attrs.out_dtype):
+    if call_name(value) != "dequantize" or not moves or _dtype(data_of(value)) != str(call.attrs.out_dtype):
         raise Declined("not moved between two quantisations")
     if not all(map(_is_same_number, parameters, value.args[1:])) or not _is_scale(parameters[0]):
         raise Declined("other numbers")
-    data = value.args[0]
+    data = data_of(value)
     for move in reversed(moves):
         data = builder.emit(with_attrs(move, [data, *move.args[1:]]))
     return data
@@ -238,7 +238,7 @@ def _narrow(builder: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr:
     value = _made(builder, operand)
     if call_name(value) != "astype" or _dtype(operand) != "int32":
         raise Declined("not bytes")
-    return value.args[0]
+    return data_of(value)
 
 
 def _known(builder: relax.BlockBuilder, operand: relax.Expr) -> Array:

@@ -14,7 +14,7 @@ from tvm import relax, te
 from tvm.ir import GenericConst
 
 from backends.tensorir.emit import Expr
-from fusion.bindings import call_name
+from fusion.bindings import call_name, callee
 from fusion.constants import constant
 from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import known_shape
@@ -114,7 +114,7 @@ class _Tables:
 
     def _look_up(self, builder: relax.BlockBuilder, function: _Function) -> relax.Expr:
         made = builder.call_te(_looked_up, function.source, constant(function.values), primfunc_name_hint="look_up")
-        symbol = made.args[0]
+        symbol = callee(made)
         self.functions[symbol] = builder.get()[symbol]
         return made
 

@@ -13,7 +13,7 @@ from functools import partial
 from tvm import tirx
 
 from backends.cpu import amx, byte_dots
-from backends.cpu.kernels.shared.tile_products import LANES, Block, Scratch, Strip, TileForm, TileProducts
+from backends.cpu.kernels.shared.tile_products import LANES, Scratch, TileBlock, TileForm, TileProducts, TileStrip
 from backends.tensorir.emit import Expr, pieces, ramp, splat
 
 _TOGETHER = 4
@@ -30,10 +30,10 @@ BYTES_IN_TILES = TileForm(
 class ByteProducts(TileProducts):
     """Products of uint8 by int8."""
 
-    def _prepare(self, scratch: Scratch, block: Block) -> None:
+    def _prepare(self, scratch: Scratch, block: TileBlock) -> None:
         assert self.packed is not None, "weights of bytes are packed before the run"
 
-    def _fill(self, scratch: Scratch, strip: Strip) -> None:
+    def _fill(self, scratch: Scratch, strip: TileStrip) -> None:
         """Copy a strip of 32 rows into tiles."""
         nest, depth = self.nest, self.steps.form.numbers.depth
         with nest.loop("row", strip.block.pixels) as row, nest.loop("step", strip.steps) as step:
@@ -61,7 +61,7 @@ class ByteProducts(TileProducts):
                 nest.choose(k + depth <= self.steps.depth, lambda: copy(depth), copy_rest)
 
     def _dot(
-        self, scratch: Scratch, strip: Strip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
+        self, scratch: Scratch, strip: TileStrip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
     ) -> None:  # fmt: skip
         assert self.packed is not None, "weights of bytes are packed before the run"
         nest, form, block = self.nest, self.steps.form, strip.block

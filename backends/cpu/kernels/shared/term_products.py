@@ -15,7 +15,15 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu import amx
-from backends.cpu.kernels.shared.tile_products import LANES, Block, Scratch, Strip, TileForm, TileProducts, TileWeights
+from backends.cpu.kernels.shared.tile_products import (
+    LANES,
+    Scratch,
+    TileBlock,
+    TileForm,
+    TileProducts,
+    TileStrip,
+    TileWeights,
+)
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat
 
 STRIP_STEPS = 4
@@ -74,21 +82,21 @@ class _Finite:
 class TermProducts(TileProducts):
     """Products of float32."""
 
-    def _prepare(self, scratch: Scratch, block: Block) -> Expr:
+    def _prepare(self, scratch: Scratch, block: TileBlock) -> Expr:
         """Return whether the weights are finite, which a task splits where they were not packed."""
         if self.packed is None:
             return self._split_weights(scratch, block)
         flag = tirx.BufferLoad(self.packed.memory, [int64(TileWeights.size(self.packed.vectors, self.steps))])
         return tirx.reinterpret("uint32", flag).equal(tirx.const(0, "uint32"))
 
-    def _fill(self, scratch: Scratch, strip: Strip) -> Expr:
+    def _fill(self, scratch: Scratch, strip: TileStrip) -> Expr:
         """Return whether the rows are finite."""
         seen = _Finite.allocate(self.nest, "rows_seen")
         self._split_rows(scratch, strip, seen)
         return seen.holds(self.nest, "row")
 
     def _dot(
-        self, scratch: Scratch, strip: Strip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
+        self, scratch: Scratch, strip: TileStrip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
     ) -> None:  # fmt: skip
         """Add the products of float32 as they are."""
         nest, block = self.nest, strip.block
@@ -107,7 +115,7 @@ class TermProducts(TileProducts):
                         right = self.load_weights(vector * LANES, taps, k + inner, LANES)
                     nest.store(total.source, total.indices, total + splat(left, LANES) * right)
 
-    def _split_weights(self, scratch: Scratch, block: Block) -> Expr:
+    def _split_weights(self, scratch: Scratch, block: TileBlock) -> Expr:
         """Add the split of a block's weights; return whether they are finite."""
         nest, depth, right = self.nest, self.steps.depth, scratch.right
         assert right is not None, "weights are split into scratch"
@@ -151,7 +159,7 @@ class TermProducts(TileProducts):
                 split_rest()
         return seen.holds(nest, "weight")
 
-    def _split_rows(self, scratch: Scratch, strip: Strip, seen: _Finite) -> None:
+    def _split_rows(self, scratch: Scratch, strip: TileStrip, seen: _Finite) -> None:
         """Add the split of a strip of 32 rows."""
         nest = self.nest
         with nest.loop("row", strip.block.pixels) as row, nest.loop("step", strip.steps) as step:

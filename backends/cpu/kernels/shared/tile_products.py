@@ -183,11 +183,11 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Block:
-    """A block of vectors and of k; 32 rows of it; a strip of these.
+class TileBlock:
+    """A block of vectors and of k, with 32 rows.
 
     Attributes:
-        vector, vectors: The first, and how many.
+        vector, vectors: The first vector, and how many.
         strip, strips: The first of k, and how many.
         begins, ends: Whether it has the first step of all, and the last.
         pixel, pixels: The first of the rows, and how many.
@@ -206,7 +206,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Strip:
+class TileStrip:
     """A strip of 32 rows.
 
     Attributes:
@@ -216,7 +216,7 @@ class Strip:
         next_pixel, next_step: Where the rows begin that are split after it.
     """
 
-    block: Block
+    block: TileBlock
     index: Expr
     step: Expr
     steps: Expr
@@ -276,7 +276,7 @@ class TileProducts(ABC):
             vectors=most,
         )
         with nest.loop("vectors", ceil_div(vectors, most)) as index, nest.loop("k_block", cut.count) as place:
-            block = Block(
+            block = TileBlock(
                 vector=nest.bind("first_vector", int64(vector + index * most)),
                 vectors=nest.bind("many_vectors", tirx.min(int64(most), vectors - index * most)),
                 strip=int64(cut.start(place)), strips=int64(tile_count(cut, place)),
@@ -295,7 +295,7 @@ class TileProducts(ABC):
                 with guard(nest, block.ends if several else None):
                     self._store(scratch, rows)
 
-    def _multiply(self, scratch: Scratch, rows: Block, may: Expr) -> None:
+    def _multiply(self, scratch: Scratch, rows: TileBlock, may: Expr) -> None:
         """Add the sums of 32 rows, a strip of k after the other, in tiles where they and the strip `may` be."""
         nest, size = self.nest, self.steps.form.strip_steps
         with nest.loop("strip", rows.strips) as place:
@@ -303,7 +303,7 @@ class TileProducts(ABC):
             is_last = index == rows.strips - 1
             first = nest.bind("first_step", (rows.strip + index) * size)
             behind = tirx.Select(is_last, rows.strip * size, first + size)
-            strip = Strip(
+            strip = TileStrip(
                 replace(rows, begins=tirx.all(rows.begins, index == 0), ends=tirx.all(rows.ends, is_last)), index,
                 step=first, steps=nest.bind("steps", tirx.min(int64(size), self.steps.count - first)),
                 next_pixel=nest.bind("next_pixel", tirx.Select(is_last, rows.pixel + amx.ROWS, rows.pixel)),
@@ -320,22 +320,22 @@ class TileProducts(ABC):
         return TileWeights(memory, vectors, self.steps)
 
     @abstractmethod
-    def _prepare(self, scratch: Scratch, block: Block) -> Expr | None:
+    def _prepare(self, scratch: Scratch, block: TileBlock) -> Expr | None:
         """Add what makes tiles of a block's weights; return whether they may be multiplied in tiles, None where they
         always may."""
 
     @abstractmethod
-    def _fill(self, scratch: Scratch, strip: Strip) -> Expr | None:
+    def _fill(self, scratch: Scratch, strip: TileStrip) -> Expr | None:
         """Add what makes tiles of a strip of 32 rows; return whether they may be multiplied in tiles, None where they
         always may."""
 
     @abstractmethod
     def _dot(
-        self, scratch: Scratch, strip: Strip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
+        self, scratch: Scratch, strip: TileStrip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
     ) -> None:  # fmt: skip
         """Add the products of a row of a strip with vectors of the block to totals, without tiles."""
 
-    def _in_tiles(self, scratch: Scratch, strip: Strip) -> None:
+    def _in_tiles(self, scratch: Scratch, strip: TileStrip) -> None:
         """Add the products of a strip in tiles, and the fetches."""
         nest, block, share, form = self.nest, strip.block, -(-amx.ROWS // scratch.vectors), self.steps.form
         clears = tirx.Cast("int32", block.begins)
@@ -352,7 +352,7 @@ class TileProducts(ABC):
                 at = self.coordinates(*self._pixel(block.pixel + row), (block.vector + v) * LANES)
                 self.epilogue.fetch(nest, at)
 
-    def _right(self, scratch: Scratch, strip: Strip, v: Expr) -> tirx.BufferLoad:
+    def _right(self, scratch: Scratch, strip: TileStrip, v: Expr) -> tirx.BufferLoad:
         """Return the load of the first of vector `v` of the block in a strip."""
         if self.packed:
             at = self.packed.at(strip.block.strip + strip.index, strip.block.vector + v)
@@ -360,7 +360,7 @@ class TileProducts(ABC):
         assert scratch.right is not None, "a task prepares what was not packed"
         return tirx.BufferLoad(scratch.right.memory, [scratch.right.at(strip.index, v)])
 
-    def _by_vector(self, scratch: Scratch, strip: Strip) -> None:
+    def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
         """Add the products of a strip without tiles, a row times `_WIDE` vectors at a time; those behind the last are
         the last, once more."""
         nest, here, block, dtype = self.nest, [ramp(int64(0), LANES)], strip.block, self.steps.form.sum_dtype
@@ -378,7 +378,7 @@ class TileProducts(ABC):
             for total, at in zip(totals, sums, strict=True):
                 nest.store(scratch.sums, [ramp(at, LANES)], total)
 
-    def _store(self, scratch: Scratch, block: Block) -> None:
+    def _store(self, scratch: Scratch, block: TileBlock) -> None:
         """Add the epilogue of 32 rows."""
         nest, rest = self.nest, self.channels % LANES
         with nest.loop("row", block.pixels) as row, nest.loop("v", block.vectors) as v:
