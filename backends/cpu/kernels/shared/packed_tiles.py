@@ -24,7 +24,12 @@ from backends.tensorir.result import Repack, Scheduled
 Array = npt.NDArray[Any]
 Words = npt.NDArray[np.uint32]
 
+_FIRST_TERM = np.uint32(0xFFFF0000)
+"""Of the bits of a float32, those of its first term."""
+
 _NOT_A_NUMBER = np.uint32(0x7FC00000)
+_BLOCK_ELEMENTS = 1 << 17
+"""How many are packed at a time: 512 KiB of float32."""
 
 
 @dataclass(frozen=True)
@@ -41,38 +46,46 @@ class TilePacking:
         """Return float32[..., vectors, taps..., depth, 16] as words, float32 by name, or bytes [..., vectors, taps...,
         depth / 4, 64], with what is behind them."""
         steps, form = self.steps, self.steps.form
-        taps, together = steps.count // steps.of_tap, panels.shape[-1] // LANES
-        many = -(-steps.depth // together)
-        values = panels.reshape(-1, taps, many, panels.shape[-1])
-        of_tap = steps.of_tap * form.numbers.depth // together
-        whole = np.zeros((len(values), taps, of_tap, panels.shape[-1]), panels.dtype)
-        whole[:, :, :many] = values
-        made = whole if together > 1 else _in_words(whole)
-        made = made.reshape(len(values), steps.count, form.weight_elements)
-        filled = np.zeros((len(values), steps.strips * form.strip_steps, form.weight_elements), made.dtype)
-        filled[:, : steps.count] = made
-        strips = filled.reshape(len(values), steps.strips, -1).swapaxes(0, 1)
-        flag = np.full(LANES, panels.dtype == np.float32 and not np.isfinite(panels).all(), made.dtype)
-        return np.concatenate([strips.ravel(), flag]).view(form.packed_dtype)
+        taps, width = steps.count // steps.of_tap, panels.shape[-1]
+        together = width // LANES
+        many, padded = -(-steps.depth // together), steps.of_tap * form.numbers.depth // together
+        values, in_words = panels.reshape(-1, taps, many, width), together == 1
+        is_finite = not in_words or bool(np.isfinite(panels).all())
+        size = TileWeights.size(len(values), steps)
+        packed = np.zeros(size + LANES, np.uint32 if in_words else panels.dtype)
+        packed[size:] = not is_finite
+        strips = packed[:size].reshape(steps.strips, len(values), form.strip_steps, form.weight_elements)
+        # Some vectors at a time, so that what is in between stays in the cache: a third of what all at once take.
+        block = max(1, _BLOCK_ELEMENTS // (taps * padded * width))
+        whole = np.zeros((block, taps, padded, width), panels.dtype)
+        for first in range(0, len(values), block):
+            part = values[first : first + block]
+            last, filled = first + len(part), whole[: len(part)]
+            filled[:, :, :many] = part
+            made = _in_words(filled, is_finite=is_finite) if in_words else filled
+            made = made.reshape(len(part), steps.count, form.weight_elements)
+            for place, strip in enumerate(strips):
+                of_strip = made[:, place * form.strip_steps : (place + 1) * form.strip_steps]
+                strip[first:last, : of_strip.shape[1]] = of_strip
+        return packed.view(form.packed_dtype)
 
 
-def _in_words(values: Array) -> Words:
-    """Return the terms of float32[..., depth, 16] in words of two elements of k each: [..., step, term, k / 2, 16]."""
-    pairs = values.reshape(*values.shape[:-2], -1, amx.DEPTH // 2, 2, LANES)
-    terms = [term[..., 0, :] >> 16 | term[..., 1, :] for term in _terms(pairs)]
-    return np.stack(terms, axis=-3)
-
-
-def _terms(values: Array) -> Sequence[Words]:
-    """Return the terms of numbers, as the high halves of words; of those that are not finite the first is all."""
-    found: list[Words] = []
-    for _ in range(amx.TERM_COUNT):
-        bits = np.where(np.isnan(values), _NOT_A_NUMBER, values.view("uint32") & np.uint32(0xFFFF0000))
-        found.append(bits)
+def _in_words(values: Array, *, is_finite: bool) -> Words:
+    """Return the terms of float32[..., depth, 16] in words of two elements of k each: [..., step, term, k / 2, 16]. Of
+    a number that is not finite, of which there are none if all `is_finite`, the first term is all."""
+    rest = values.reshape(*values.shape[:-2], -1, amx.DEPTH, LANES).copy()
+    words = np.empty((*rest.shape[:-2], amx.TERM_COUNT, amx.DEPTH // 2, LANES), "uint32")
+    for place in range(amx.TERM_COUNT):
+        term = rest.view("uint32") & _FIRST_TERM
+        if not is_finite:
+            term[np.isnan(rest)] = _NOT_A_NUMBER
+        pairs = term.reshape(*rest.shape[:-2], -1, 2, LANES)
+        np.bitwise_or(pairs[..., 0, :] >> 16, pairs[..., 1, :], out=words[..., place, :, :])
         with np.errstate(invalid="ignore"):
-            behind = values - bits.view("float32")
-        values = np.where(np.isfinite(values), behind, np.float32(0))
-    return found
+            rest -= term.view("float32")
+        if not is_finite:
+            rest[~np.isfinite(rest)] = 0
+    return words
 
 
 @dataclass(frozen=True)
