@@ -76,7 +76,6 @@ def first_of_rows(
     """Return the first `count` elements along the last axis in order, and where they are, as `dtype`: what is asked for
     of the two. `x` is of a dtype in `KEYED`, and `count` at most its last extent."""
     *outer, length = map(extent_of, x.shape)
-    place_in = _insert if _is_few(length, count) else _distribute
 
     def loops(operands: Sequence[tirx.Buffer], results: Sequence[tirx.Buffer]) -> tirx.Stmt:
         nest, data = Nest(), operands[0]
@@ -84,12 +83,24 @@ def first_of_rows(
         def lines(kind: ForKind) -> None:
             with nest.loop("line", _product(outer), kind) as line:
                 row = _split(line, outer)
-                place_of = place_in(nest, _keys(data, row, ascending), length, count)
-                with nest.loop("j", count) as j:
-                    place = nest.settle("place", place_of(j))
-                    found = [tirx.BufferLoad(data, [*row, place])] * values + [place.astype(dtype)] * places
-                    for result, value in zip(results, found, strict=True):
-                        nest.store(result, [*row, j], value)
+                keys = _keys(data, row, ascending)
+
+                def write(place_of: Callable[[Expr], Expr]) -> None:
+                    with nest.loop("j", count) as j:
+                        place = nest.settle("place", place_of(j))
+                        found = [tirx.BufferLoad(data, [*row, place])] * values + [place.astype(dtype)] * places
+                        for result, value in zip(results, found, strict=True):
+                            nest.store(result, [*row, j], value)
+
+                def distribute() -> None:
+                    write(_distribute(nest, keys, length, count))
+
+                if isinstance(count, int) and _is_few(length, count):
+                    # A model for all sizes may want as many as it has rows: more in a call than fit the list here.
+                    fits = tirx.LE(int64(count), int64(_ELEMENTS * _vectors(count)))
+                    nest.choose(fits, lambda: write(_insert(nest, keys, length, count)), distribute)
+                else:
+                    distribute()
 
         # a number in a buffer is none to TVM: what is written is the same for all sizes, so that open forms have it too
         elements = nest.settle("elements", int64(_product(outer) * length))
@@ -101,10 +112,15 @@ def first_of_rows(
     return list(made) if isinstance(made, list | tuple) else [made]
 
 
-def _is_few(length: Extent, count: Extent) -> bool:
+def _is_few(length: Extent, count: int) -> bool:
     """Return whether a list is faster: as it was on Emerald Rapids, where an element takes 20 + count * 3 / 4 cycles to
     come into a list, and a sort 3000 and 16 for each element of the row."""
-    return isinstance(count, int) and (count <= _SHORT or (count <= _LONGEST and typical(length) >= _LONG))
+    return count <= _SHORT or (count <= _LONGEST and typical(length) >= _LONG)
+
+
+def _vectors(count: int) -> int:
+    """Return how many vectors the list of so many elements has."""
+    return -(-count // _ELEMENTS)
 
 
 def _keys(data: tirx.Buffer, row: list[Expr], ascending: bool) -> Keys:
@@ -118,7 +134,7 @@ def _keys(data: tirx.Buffer, row: list[Expr], ascending: bool) -> Keys:
 
 def _insert(nest: Nest, keys: Keys, length: Extent, count: int) -> Callable[[Expr], Expr]:
     """Return the places of the first elements by their order, from a list of them."""
-    vectors = -(-count // _ELEMENTS)
+    vectors = _vectors(count)
     found = nest.allocate("found", (_ELEMENTS * (1 + vectors),), "int64")  # behind what no element is above
     hits = nest.allocate("hits", (_KEYS,), "int32")
     many = nest.allocate("many", (1,), "int64")

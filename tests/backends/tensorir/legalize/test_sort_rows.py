@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, helper, numpy_helper, parser
 
 import fusion
 
@@ -84,3 +84,19 @@ def test_none_and_rows_without_elements() -> None:
         for found, wanted in zip(made.values(), session.run(None, data), strict=True):
             assert found.shape == wanted.shape
             assert found.dtype == wanted.dtype
+
+
+def test_as_many_as_there_are_rows() -> None:
+    """How many are wanted follows from a size: a form for all sizes, made where it is 2 and 3, wants 100 in a call."""
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[b, n] x) => (float[b, n] y, int64[b, n] i) { k = Shape <end = 1> (x)  y, i = TopK <axis = 0> (x, k) }
+    """)
+    module = fusion.compile(model, threads=2, cache=False, wait=True)
+    for shape in ((3, 17), (7, 2), (16, 7), (17, 1), (100, 7), (1, 5)):
+        x = _data(shape, "float32", np.random.default_rng(SEED), "special")
+        places = _expected(x, 0, shape[0], 1)
+        made = module.run({"x": x})
+        np.testing.assert_array_equal(made["i"], places)
+        np.testing.assert_array_equal(made["y"], np.take_along_axis(x, places, 0))
+    assert len(module.specializations) == 1
