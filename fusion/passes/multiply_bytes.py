@@ -102,6 +102,7 @@ class _Products:
         if dtype not in ("float32", "int32") or len(left.ty.shape) < 2 or len(right.ty.shape) != 2:
             raise Declined("not rows by a matrix")
         matrix, rows = _matrix(builder, right, dtype), _rows(builder, left, dtype)
+        _check_sums(matrix.data, 0, dtype)
         data, zero = self._without_sign(builder, rows)
         total = builder.emit(relax.op.matmul(data, constant(matrix.data), out_dtype="int32"))
         total = _less(builder, total, zero, matrix.data.sum(0, dtype=np.int32))
@@ -116,6 +117,7 @@ class _Products:
         if dtype not in ("float32", "int32") or int(attrs.groups) > 1 or attrs.data_layout != "NCHW":
             raise Declined("not a convolution of all channels")
         weights, rows = _weights(builder, weight, dtype), _rows(builder, image, dtype)
+        _check_sums(weights.data, (1, 2, 3), dtype)
         data, zero = self._without_sign(builder, rows)
         data = _padded(builder, data, zero, [int(extent) for extent in attrs.padding])
         call = with_attrs(call, [data, constant(weights.data)], padding=[0, 0, 0, 0], out_dtype="int32")
@@ -259,6 +261,14 @@ def _as_int8(values: Array) -> Array:
     if values.size and not limits.min <= values.min() <= values.max() <= limits.max:
         raise Declined("weights that no int8 holds")
     return values.astype("int8")
+
+
+def _check_sums(weights: Array, summed: int | tuple[int, ...], dtype: str) -> None:
+    """Raise where a product in float32, of any uint8 by `weights`, is a sum over the axes `summed` that no int32 holds;
+    one in int32 wraps, as its operator says."""
+    sums = np.abs(weights, dtype="int64").sum(summed)
+    if dtype == "float32" and (sums * np.iinfo("uint8").max > np.iinfo("int32").max).any():
+        raise Declined("sums that no int32 holds")
 
 
 def _as_int32(builder: relax.BlockBuilder, zero: relax.Expr) -> relax.Expr:

@@ -121,3 +121,18 @@ OTHERS: dict[str, Build] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_stay(name: str) -> None:
     unchanged(MultiplyBytes(), OTHERS[name], [drawn("int8", 5, 9)])
+
+
+def test_sums_that_no_int32_holds_are_of_float32() -> None:
+    """Of 70,000 products of 255 by 127; where the operator itself adds up in int32, they wrap as it does."""
+    weights = np.full((70_000, 1), 127, "int8")
+
+    def of_floats(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(rows(b, x, 0), b.emit(op.dequantize(relax.const(weights), number(0.1), number(0, "int8"), 0)))
+
+    def of_integers(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(b.emit(op.astype(x, "int32")), b.emit(op.astype(relax.const(weights), "int32")))
+
+    data = np.full((1, 70_000), 255, "uint8")
+    unchanged(MultiplyBytes(), of_floats, [data])
+    assert operands(apply(MultiplyBytes(), of_integers, [data])) == ["uint8 int8 int32"]
