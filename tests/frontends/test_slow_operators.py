@@ -50,13 +50,17 @@ MODELS: dict[str, tuple[int, Callable[[], onnx.ModelProto]]] = {
     "transformer of pairs": (0, lambda: quantized.static(networks.transformer(), SIGNED)),
     "four bits": (0, quantized.four_bits),
 }  # fmt: skip
+BESIDE_BYTES = frozenset({"dynamic recurrent"})
+"""Of these one more where products of bytes have kernels: the whole model is none then, but what lies between them."""
 DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64"}
 
 
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+def _session(model: onnx.ModelProto, *, optimised: bool = True) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -69,10 +73,16 @@ def _arrays(session: onnxruntime.InferenceSession, batch: int = 1) -> dict[str, 
     return arrays
 
 
-def _compare(module: CompiledModule, session: onnxruntime.InferenceSession, batch: int = 1) -> None:
+def _compare(module: CompiledModule, model: onnx.ModelProto, batch: int = 1) -> None:
+    """Assert that results are at most twice as far, and a hundredth, from those of the model node by node as ONNX
+    Runtime's are, which adds up what its optimisations round otherwise: steps of bytes."""
+    session, exact_session = _session(model), _session(model, optimised=False)
     arrays = _arrays(session, batch)
-    for ours, theirs in zip(module(*arrays.values()), session.run(None, arrays), strict=True):
-        np.testing.assert_allclose(ours.astype("float64"), theirs.astype("float64"), rtol=1e-2, atol=1e-2)
+    results = (module(*arrays.values()), session.run(None, arrays), exact_session.run(None, arrays))
+    for each in zip(*results, strict=True):
+        ours, theirs, exact = (result.astype("float64") for result in each)
+        tolerance = 2 * np.abs(theirs - exact).max(initial=0) + 1e-2
+        np.testing.assert_allclose(ours, exact, rtol=1e-2, atol=tolerance)
 
 
 def _subgraphs(module: CompiledModule) -> int:
@@ -88,10 +98,12 @@ BEHIND: dict[str, Callable[[frozenset[str]], bool]] = {
     "half separable, sigmoid": lambda features: "avx512f" not in features,
     "double and float": _is_skylake_x,
     "four bits": _is_skylake_x,
+    "dynamic dense": lambda features: "avx512vnni" in features,
 }
-"""On which CPUs models are known to be behind, where they were not looked into: 1.49 times ONNX Runtime's time on a
-vCPU of Zen 3; 1.49 and 1.22 times on one of Skylake-X at 1.4 GHz, where four fifths and all of our time are calls of
-ONNX Runtime."""
+"""On which CPUs models are known to be behind: 1.49 times ONNX Runtime's time on a vCPU of Zen 3; 1.49 and 1.22 times
+on one of Skylake-X at 1.4 GHz, where four fifths and all of our time are calls of ONNX Runtime, which was not looked
+into; 1.37 times on one of Emerald Rapids, where two thirds of our time are the extremes and quantisations of rows, at
+5 GB/s, and a quarter products of bytes."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -99,8 +111,8 @@ def test_as_fast_as_onnx_runtime(name: str) -> None:
     subgraphs, make = MODELS[name]
     model = make()
     module, session = fusion.compile(model, threads=1), _session(model)
-    _compare(module, session)
-    assert _subgraphs(module) == subgraphs
+    _compare(module, model)
+    assert _subgraphs(module) == subgraphs + (name in BESIDE_BYTES and context.resolve().compiler.multiplies_bytes)
     arrays = _arrays(session)
     inputs = list(arrays.values())
     runs: tuple[Callable[[], object], ...] = (lambda: module(*inputs), lambda: session.run(None, arrays))
@@ -136,7 +148,7 @@ def test_strict_keeps_all_here() -> None:
     for options in ({"strict": True}, {"backends": ["cpu"]}):
         module = fusion.compile(networks.double_between_casts(), threads=1, **options)  # type: ignore[arg-type]
         assert not module.specializations[0].fallbacks
-        _compare(module, _session(networks.double_between_casts()))
+        _compare(module, networks.double_between_casts())
 
 
 def test_what_is_small_stays() -> None:
@@ -153,14 +165,14 @@ def test_small_pairs_stay(dtypes: tuple[QuantType, ...], by_channel: bool) -> No
     (form,) = module.specializations
     assert not form.fallbacks
     assert not any(map(tells_of_defect, form.notes))
-    _compare(module, _session(model))
+    _compare(module, model)
 
 
 def test_open_sizes() -> None:
     for model in (networks.images("float16", batch="n"), networks.dense("float64", rows="n")):
-        module, session = fusion.compile(model, threads=1, wait=True), _session(model)
+        module = fusion.compile(model, threads=1, wait=True)
         for batch in (64, 1):
-            _compare(module, session, batch)
+            _compare(module, model, batch)
 
 
 def branching() -> onnx.ModelProto:
@@ -185,4 +197,4 @@ def test_branches() -> None:
     (form,) = module.specializations
     assert sorted(node.op for node in form.fallbacks if node.op != "Cast")[:2] == ["MatMul", "MatMul"]
     assert form.code is not None
-    _compare(module, _session(model))
+    _compare(module, model)

@@ -22,7 +22,8 @@ other, the lowest first (radix sort; Knuth, The Art of Computer Programming 3, 5
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
@@ -78,29 +79,16 @@ def first_of_rows(
     *outer, length = map(extent_of, x.shape)
 
     def loops(operands: Sequence[tirx.Buffer], results: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        nest, data = Nest(), operands[0]
+        nest = Nest()
+        first = _First(nest, operands[0], length, count, ascending)
 
         def lines(kind: ForKind) -> None:
             with nest.loop("line", _product(outer), kind) as line:
                 row = _split(line, outer)
-                keys = _keys(data, row, ascending)
-
-                def write(place_of: Callable[[Expr], Expr]) -> None:
-                    with nest.loop("j", count) as j:
-                        place = nest.settle("place", place_of(j))
-                        found = [tirx.BufferLoad(data, [*row, place])] * values + [place.astype(dtype)] * places
-                        for result, value in zip(results, found, strict=True):
-                            nest.store(result, [*row, j], value)
-
-                def distribute() -> None:
-                    write(_distribute(nest, keys, length, count))
-
-                if isinstance(count, int) and _is_few(length, count):
-                    # A model for all sizes may want as many as it has rows: more in a call than fit the list here.
-                    fits = tirx.LE(int64(count), int64(_ELEMENTS * _vectors(count)))
-                    nest.choose(fits, lambda: write(_insert(nest, keys, length, count)), distribute)
-                else:
-                    distribute()
+                for j, place in first.places(row):
+                    found = [tirx.BufferLoad(operands[0], [*row, place])] * values + [place.astype(dtype)] * places
+                    for result, value in zip(results, found, strict=True):
+                        nest.store(result, [*row, j], value)
 
         # a number in a buffer is none to TVM: what is written is the same for all sizes, so that open forms have it too
         elements = nest.settle("elements", int64(_product(outer) * length))
@@ -110,6 +98,35 @@ def first_of_rows(
     dtypes = [str(x.dtype)] * values + [dtype] * places
     made = te.extern([[*x.shape[:-1], count]] * len(dtypes), [x], loops, name="first_of_rows", dtype=dtypes)
     return list(made) if isinstance(made, list | tuple) else [made]
+
+
+@dataclass(frozen=True)
+class _First:
+    """The first `count` elements of rows of `data`, of `length` each."""
+
+    nest: Nest
+    data: tirx.Buffer
+    length: Extent
+    count: Extent
+    ascending: bool
+
+    def places(self, row: list[Expr]) -> Iterator[tuple[Expr, Expr]]:
+        """Yield the number of an element and its place in the row, inside a loop over them; in each of both forms where
+        it is decided in the call which one."""
+        nest, keys = self.nest, _keys(self.data, row, self.ascending)
+        if not (isinstance(self.count, int) and _is_few(self.length, self.count)):
+            yield from self._in_loop(_distribute(nest, keys, self.length, self.count))
+            return
+        # A model for all sizes may want as many as it has rows: more in a call than have a place in the list here.
+        fits = tirx.LE(int64(self.count), int64(_ELEMENTS * _vectors(self.count)))
+        with nest.when(fits):
+            yield from self._in_loop(_insert(nest, keys, self.length, self.count))
+        with nest.when(tirx.Not(fits)):
+            yield from self._in_loop(_distribute(nest, keys, self.length, self.count))
+
+    def _in_loop(self, place_of: Callable[[Expr], Expr]) -> Iterator[tuple[Expr, Expr]]:
+        with self.nest.loop("j", self.count) as j:
+            yield j, self.nest.settle("place", place_of(j))
 
 
 def _is_few(length: Extent, count: int) -> bool:

@@ -123,7 +123,9 @@ class _Marks:
         pairs = [source for source in self._graph.before[index] if self._is(source, "DequantizeLinear")]
         dequantized = node.op_type in QUANTIZED and any(source not in self._graph.known for source in pairs)
         cost = slow(node, self._graph.types, dequantized)
-        if cost is None or (self._multiplies_bytes and multiplied_as_bytes(node, self._graph.types, self._graph.fixed)):
+        if cost is None:
+            return
+        if self._multiplies_bytes and multiplied_as_bytes(node, self._graph.types, self._graph.fixed, dequantized):
             return
         self.marked[index] = reason(node, cost, self._graph.types, dequantized)
         self.ns[index] = cost.ns * work(node, self._graph.types)

@@ -90,15 +90,15 @@ def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:
     return SLOW.get((node.op_type, kind.tensor_type.elem_type))
 
 
-def multiplied_as_bytes(node: NodeProto, types: Types, fixed: Container[str]) -> bool:
+def multiplied_as_bytes(node: NodeProto, types: Types, fixed: Container[str], dequantized: bool) -> bool:
     """Return whether a slow `node` is none on a target that has kernels for products of bytes, by a matrix that is
-    among the `fixed` values; other products of dequantised values are made of float32.
+    among the `fixed` values; other products of `dequantized` values are made of float32.
     """
     place = _MATRICES.get(node.op_type)
     if place is None or node.domain:
         return False
     if node.op_type in QUANTIZED:
-        return True
+        return dequantized
     matrix = node.input[place]
     kind = types.get(matrix)
     is_int8 = kind is not None and kind.tensor_type.elem_type == TensorProto.INT8
