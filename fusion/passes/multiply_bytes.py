@@ -106,10 +106,7 @@ class _Products:
         data, zero = self._without_sign(builder, rows)
         total = builder.emit(relax.op.matmul(data, constant(matrix.data), out_dtype="int32"))
         total = _less(builder, total, zero, matrix.data.sum(0, dtype=np.int32))
-        if rows.scale is None or matrix.scale is None:
-            return total
-        scale = _times(builder, rows.scale, matrix.scale)
-        return relax.op.multiply(builder.emit(relax.op.astype(total, "float32")), scale)
+        return _scaled(builder, total, rows.scale, matrix.scale)
 
     def _convolution(self, builder: relax.BlockBuilder, call: relax.Call, dtype: str) -> relax.Expr:
         image, weight = call.args
@@ -123,10 +120,8 @@ class _Products:
         call = with_attrs(call, [data, constant(weights.data)], padding=[0, 0, 0, 0], out_dtype="int32")
         sums = weights.data.sum((1, 2, 3), dtype=np.int32).reshape(-1, 1, 1)
         total = _less(builder, builder.emit(call), zero, sums)
-        if rows.scale is None or weights.scale is None:
-            return total
-        scale = _times(builder, rows.scale, weights.scale.reshape(-1, 1, 1))
-        return relax.op.multiply(builder.emit(relax.op.astype(total, "float32")), scale)
+        scales = None if weights.scale is None else weights.scale.reshape(-1, 1, 1)
+        return _scaled(builder, total, rows.scale, scales)
 
     def _without_sign(self, builder: relax.BlockBuilder, rows: _Rows) -> tuple[relax.Expr, relax.Expr]:
         """Return the bytes of an operand as uint8, and its zero point among them."""
@@ -285,10 +280,17 @@ def _less(builder: relax.BlockBuilder, total: relax.Expr, zero: relax.Expr, sums
     return builder.emit(relax.op.subtract(total, builder.emit(relax.op.multiply(zero, constant(sums)))))
 
 
-def _times(builder: relax.BlockBuilder, scale: relax.Expr, scales: Array) -> relax.Expr:
+def _scaled(
+    builder: relax.BlockBuilder, total: relax.Expr, scale: relax.Expr | None, scales: Array | None
+) -> relax.Expr:
+    """Return sums in float32, by the scale of their rows and those of their columns; those of integers as they are."""
+    if scale is None or scales is None:
+        return total
     if isinstance(scale, GenericConst):
-        return constant(as_numpy(scale.value).reshape(-1) * scales)
-    return builder.emit(relax.op.multiply(scale, constant(scales)))
+        factors = constant(as_numpy(scale.value).reshape(-1) * scales)
+    else:
+        factors = builder.emit(relax.op.multiply(scale, constant(scales)))
+    return relax.op.multiply(builder.emit(relax.op.astype(total, "float32")), factors)
 
 
 def _dtype(value: relax.Expr) -> str:

@@ -16,6 +16,7 @@ from tvm.ir import GenericConst
 from backends.tensorir.emit import Expr
 from fusion.bindings import call_name, callee
 from fusion.constants import constant
+from fusion.passes.numpy_operators import OPERATORS
 from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import known_shape
 from fusion.tensors import as_numpy
@@ -139,11 +140,6 @@ def _quantized(call: relax.Call, operands: list[Array]) -> Array | None:
     return None if np.isnan(moved).any() else np.clip(moved, limits.min, limits.max)
 
 
-def _dequantized(call: relax.Call, operands: list[Array]) -> Array:
-    data, scale, zero = operands
-    return np.asarray((data.astype("int32") - zero.astype("int32")).astype("float32") * scale)
-
-
 def _clipped(call: relax.Call, operands: list[Array]) -> Array:
     low, high = (float(bound.value) for bound in call.args[1:])
     return np.clip(operands[0], np.float32(low), np.float32(high))
@@ -156,7 +152,7 @@ def _of(function: Callable[..., Array]) -> Callable[[relax.Call, list[Array]], A
 
 _EVALUATE: Mapping[str, Callable[[relax.Call, list[Array]], Array | None]] = {
     "quantize": _quantized,
-    "dequantize": _dequantized,
+    "dequantize": OPERATORS["dequantize"],
     "clip": _clipped,
     "add": _of(np.add),
     "subtract": _of(np.subtract),
