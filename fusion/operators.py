@@ -94,7 +94,7 @@ OPERATORS: dict[str, Operator] = dict(
         *_rows(OperatorKind.CHANNEL_NORM, "nn.group_norm nn.instance_norm", 5),
         *_rows(OperatorKind.REDUCTION, "argmax argmin max mean min prod std sum variance"),
         *_rows(OperatorKind.FIXED, """
-            argsort broadcast_to bucketize collapse_sum_like collapse_sum_to dequantize dynamic_strided_slice einsum
+            argsort bucketize collapse_sum_like collapse_sum_to dequantize dynamic_strided_slice einsum
             ewise_fma flip gather_elements gather_nd image.affine_grid image.grid_sample image.resize3d index_put
             index_tensor layout_transform median meshgrid multinomial_from_uniform nn.attention nn.attention_bias
             nn.attention_var_len nn.batch_norm nn.cross_entropy_with_logits nn.dropout nn.nll_loss nn.pixel_shuffle
@@ -102,6 +102,7 @@ OPERATORS: dict[str, Operator] = dict(
             sort stack tile topk tril triu unique vision.all_class_non_max_suppression vision.get_valid_counts
             vision.multibox_transform_loc vision.non_max_suppression vision.roi_align vision.roi_pool
         """),
+        *_rows(OperatorKind.FIXED, "broadcast_to", 0),
         *_rows(OperatorKind.NEW, "arange eye eye_like full full_like hamming_window ones ones_like zeros zeros_like"),
         *_rows(OperatorKind.CALL, """
             assert_op call_builtin_with_ctx call_dps_packed call_inplace_packed call_pure_packed call_py_func call_tir

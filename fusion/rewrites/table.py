@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusion.rewrites.rule import Rule
 from fusion.rewrites.rules.activations import GELU, GELU_TANH, SILU, SOFTMAX
+from fusion.rewrites.rules.broadcasts import ALL_OR_NONE, IN_ORDER, REPEAT_LATE
 from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NORM
 from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE
 from fusion.rewrites.rules.pads import PAD
@@ -22,6 +23,9 @@ RULES: tuple[Rule, ...] = (
     GROUP_NORM,
     BATCH_NORM,
     IDENTITY,
+    IN_ORDER,
+    ALL_OR_NONE,
+    REPEAT_LATE,
     PAD,
     STACKED_SUM,
     PARALLEL_SUM,

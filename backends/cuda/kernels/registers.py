@@ -32,7 +32,7 @@ ACCESS_BYTES = 16
 """The widest access of one thread: CUDA C++ programming guide, "Device memory accesses"."""
 
 
-_VECTORS = frozenset(("float32", "float16", "bfloat16", "int32"))
+_VECTORS = frozenset(("float32", "float16", "bfloat16", "int32", "int64"))
 """Of bool, TVM writes vectors of two bytes an element (`ushort4`), which memory has not."""
 
 

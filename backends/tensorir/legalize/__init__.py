@@ -15,6 +15,7 @@ from backends.tensorir.legalize.missing import MISSING
 from backends.tensorir.legalize.normalizations import NORMALIZATIONS
 from backends.tensorir.legalize.resizes import RESIZES
 from backends.tensorir.legalize.scatters import SCATTERS
+from backends.tensorir.legalize.selections import SELECTIONS
 from backends.tensorir.legalize.softmax import SOFTMAX
 from backends.tensorir.legalize.sorting import SORTING
 from backends.tensorir.legalize.sums import SUMS
@@ -25,5 +26,5 @@ SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS}
 
 LEGALIZATIONS: dict[str, FLegalize] = {
     **SAFE, **ACTIVATIONS, **CASTS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **MISSING, **NORMALIZATIONS, **RESIZES,
-    **SOFTMAX, **SORTING, **SUMS, **ZEROS,
+    **SELECTIONS, **SOFTMAX, **SORTING, **SUMS, **ZEROS,
 }  # fmt: skip

@@ -34,7 +34,7 @@ from tests.backends.cuda.planned import run_planned
 
 SMALLEST = ("bert_tiny", "silero_vad", "ppocr_cls")
 _SEED = 2250
-_MEMORY_BOUND = ("rows", "transposes", "pointwise", "reductions")
+MEMORY_BOUND = ("rows", "transposes", "pointwise", "reductions")
 _LIMITS = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 1e-1}
 """By how much results may differ, of what the gate compares with 1e-3 in float32."""
 
@@ -82,7 +82,7 @@ class Sectors:
 
     def add(self, kernel: str, counts: list[Counts]) -> None:
         """Count a call."""
-        if self.kernels[kernel].template in _MEMORY_BOUND:
+        if self.kernels[kernel].template in MEMORY_BOUND:
             self.used[kernel] += sum(each.load_bytes + each.store_bytes for each in counts)
             self.asked[kernel] += SECTOR_BYTES * sum(each.load_sectors + each.store_sectors for each in counts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
@@ -116,6 +117,51 @@ def test_long_reductions_of_few_results_are_two_launches(shape: tuple[int, ...],
     run_kernels(kernels, [x, output], (0, 3))
     np.testing.assert_allclose(output, x.astype(np.float64).mean(axis) + 1, rtol=1e-5)
     assert len(kernels.launches) == 2
+
+
+def masked(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    left = b.emit(op.less(y, relax.const(0.0)))
+    mask = b.emit(op.where(left, relax.const(-np.inf, "float32"), relax.const(0.0)))
+    return relax.Tuple([mask, b.emit(op.nn.softmax(b.emit(op.add(x, mask)), -1))])
+
+
+def masked_in_float64(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    mask = np.where(y < 0, -np.inf, 0.0)
+    powers = np.exp(x + mask)
+    return mask, powers / powers.sum(-1, keepdims=True)
+
+
+def a_row_of_norms(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    scale = b.emit(op.reshape(y, (36,)))
+    norm = b.emit(op.nn.layer_norm(x, scale, scale, -1))
+    return relax.Tuple([norm, b.emit(op.strided_slice(norm, [1], [4], [5]))])
+
+
+def a_row_of_norms_in_float64(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    off = x - x.mean(-1, keepdims=True)
+    norm = off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-5) * y[0, 0] + y[0, 0]
+    return norm, norm[:, 4:5]
+
+
+SHAPES = [(masked, masked_in_float64), (a_row_of_norms, a_row_of_norms_in_float64)]
+
+
+@pytest.mark.parametrize(("build", "reference"), SHAPES)
+def test_outputs_of_several_shapes_read_what_others_stored(
+    build: Build, reference: Callable[..., tuple[np.ndarray, ...]]
+) -> None:
+    """A launch for each shape: rows are read once, and nothing that is reduced passes through memory."""
+    arrays = [numbers(3, 9, 36), numbers(1, 1, 36)]
+    func = prim_func(build, arrays)
+    outputs = [np.full([int(n) for n in each.ty.shape], np.nan, np.float32) for each in func.params[2:]]
+    kernels = generate_kernels("kernel", emit_reductions(func, A100), "sm_80")
+    counts = run_kernels(kernels, [*arrays, *outputs], ORDERS)
+    wanted = {each.shape: each for each in reference(*(each.astype(np.float64) for each in arrays))}
+    for output in outputs:
+        np.testing.assert_allclose(output, wanted[output.shape], rtol=1e-5, atol=1e-6)
+    assert len(kernels.launches) == len(outputs) == 2
+    assert not kernels.workspaces
+    assert sum(each.load_bytes for each in counts) < 2 * arrays[0].nbytes
 
 
 def test_a_short_reduction_is_one_launch() -> None:

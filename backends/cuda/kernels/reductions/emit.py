@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -41,6 +41,9 @@ def emit_reductions(func: tirx.PrimFunc, device: CudaDevice) -> tirx.PrimFunc:
     """Return `func` as one launch for each reduction, the last of which makes the outputs too, where these read only
     the element of the same place; otherwise one more launch for each shape of them makes them.
 
+    Where outputs of one shape alone are made of what is reduced, as rows, each shape is a launch: a softmax with the
+    mask that it adds, or a layer norm with one of its rows.
+
     A long reduction of few results is two launches (`split.py`). Where neighbours of what is reduced lie next to each
     other, the loops are those of rows, each of which leaves a number; otherwise a thread has neighbouring results:
 
@@ -59,6 +62,10 @@ def emit_reductions(func: tirx.PrimFunc, device: CudaDevice) -> tirx.PrimFunc:
         Declined: `read_reductions` cannot read it, or it is too large.
     """
     parts = read_reductions(func)
+    try:
+        return join_launches(func, [], list(_emit_shapes(parts, device)))
+    except Declined:
+        pass
     stages = [step for stage in parts.reductions for step in _steps(parts, stage, device)]
     bodies = [_emit_reduction(parts, stage, device, None) for stage in stages[:-1]]
     workspaces = [stage.buffer for stage in stages[:-1]]
@@ -71,6 +78,42 @@ def emit_reductions(func: tirx.PrimFunc, device: CudaDevice) -> tirx.PrimFunc:
             workspaces.append(last.buffer)
         bodies += map(emit_elements, parts.regions)
     return join_launches(func, workspaces, bodies) if len(bodies) > 1 else func.with_body(bodies[0])
+
+
+def _emit_shapes(parts: Reductions, device: CudaDevice) -> Iterator[tirx.Stmt]:
+    """Yield the loops of the outputs of each shape, which read what those before them stored: of one shape with all
+    reductions, as rows.
+
+    Raises:
+        Declined: There is one shape, several are made of what is reduced, or they are none of rows.
+    """
+    reduced = {stage.buffer for stage in parts.reductions}
+    stored, of_rows = set[Var](), 0
+    for region in parts.regions:
+        own = replace(region, stages=_without(region.stages, stored))
+        stored |= {stage.buffer for stage in own.outputs}
+        if not reduced & _read_by(own):
+            yield emit_elements(own)
+            continue
+        of_rows += 1
+        stages = [_alone(replace(parts, regions=(own,)), stage) for stage in (*parts.reductions, *own.outputs)]
+        yield emit_region(region_of_rows(stages, {stage.buffer for stage in own.outputs}), device)
+    if of_rows != 1 or len(parts.regions) == 1:
+        raise Declined("outputs of several shapes are made of what is reduced, or there is one shape")
+
+
+def _without(stages: Mapping[Var, Stage], buffers: Collection[Var]) -> dict[Var, Stage]:
+    return {buffer: stage for buffer, stage in stages.items() if buffer not in buffers}
+
+
+def _read_by(region: ElementwiseRegion) -> set[Var]:
+    """Return all that the outputs of a region are made of."""
+    found, waiting = set[Var](), list(region.outputs)
+    while waiting:
+        read = {load.source for load in loads(waiting.pop().value)} - found
+        found |= read
+        waiting += [region.stages[buffer] for buffer in read if buffer in region.stages]
+    return found
 
 
 def _steps(parts: Reductions, stage: Stage, device: CudaDevice) -> tuple[Stage, ...]:

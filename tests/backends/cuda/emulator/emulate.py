@@ -62,12 +62,14 @@ class Emulated:
 
 
 def emulate(
-    kernel: CudaKernel, arrays: Mapping[str, np.ndarray], orders: tuple[int, ...] = ORDERS, variant: int = 0
-) -> Emulated:
+    kernel: CudaKernel, arrays: Mapping[str, np.ndarray], orders: tuple[int, ...] = ORDERS, variant: int = 0,
+    most_blocks: int | None = None,
+) -> Emulated:  # fmt: skip
     """Return what the kernel makes of `arrays`, which has one of each parameter; they are left as they are.
 
     Args:
         variant: What `emulated_variant` returns, where the text asks for it: several kernels that are compiled once.
+        most_blocks: That are run, the first of each order; all if None. Those of a random order say what all ask for.
 
     Raises:
         EmulatedError: The emulator found an error, or another order of threads another result.
@@ -81,7 +83,7 @@ def emulate(
         pointers = (ctypes.c_void_p * len(copies))(*(each.address for each in copies.values()))
         sizes = (ctypes.c_int64 * len(copies))(*(each.array.nbytes for each in copies.values()))
         counts = Counts()
-        launch = (len(copies), kernel.blocks, kernel.threads, order)
+        launch = (len(copies), kernel.blocks, kernel.threads, order, most_blocks or kernel.blocks)
         error = _emulator().emulated_run(launched, variant, pointers, sizes, *launch, ctypes.byref(counts))
         if error:
             raise EmulatedError(f"{error.decode()} (order {order})")
@@ -167,7 +169,7 @@ def _emulator() -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(made), ctypes.RTLD_GLOBAL)
     loaded.emulated_run.restype = ctypes.c_char_p
     loaded.emulated_run.argtypes = [
-        _Kernel, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int] * 4, ctypes.c_void_p
+        _Kernel, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int] * 5, ctypes.c_void_p
     ]  # fmt: skip
     return loaded
 

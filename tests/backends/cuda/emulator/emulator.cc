@@ -389,9 +389,10 @@ void __tsan_vptr_update(void**, void*) {}
 void __tsan_read_range(void* at, size_t size) { touch(at, static_cast<int>(size), false, __builtin_return_address(0)); }
 void __tsan_write_range(void* at, size_t size) { touch(at, static_cast<int>(size), true, __builtin_return_address(0)); }
 
-// Runs a launch; returns the first error, "" where there is none.
+// Runs a launch, of its blocks the first `most` of the order; returns the first error, "" where there is none.
 const char* emulated_run(
-    Kernel launched, int launched_variant, void** pointers, int64_t* sizes, int count, unsigned blocks, unsigned threads, int order, Counts* result) {
+    Kernel launched, int launched_variant, void** pointers, int64_t* sizes, int count, unsigned blocks, unsigned threads, int order, unsigned most,
+    Counts* result) {
   buffers.clear();
   for (int at = 0; at < count; ++at) {
     const auto begin = reinterpret_cast<uintptr_t>(pointers[at]);
@@ -409,6 +410,7 @@ const char* emulated_run(
   std::iota(turns.begin(), turns.end(), 0u);
   if (order == 1) std::reverse(turns.begin(), turns.end());
   if (order > 1) std::shuffle(turns.begin(), turns.end(), random);
+  turns.resize(std::min(blocks, most));
   for (unsigned index : turns) {
     if (error.empty()) run_block(index, random, order);
   }

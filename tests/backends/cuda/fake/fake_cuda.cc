@@ -58,7 +58,7 @@ typedef struct {
 
 // As the emulator has it.
 struct Kernel { void (*thread)(void**); char *shared_begin, *shared_end; };
-using Run = const char* (*)(Kernel, int, void**, int64_t*, int, unsigned, unsigned, int, void*);
+using Run = const char* (*)(Kernel, int, void**, int64_t*, int, unsigned, unsigned, int, unsigned, void*);
 
 namespace {
 constexpr uint64_t AWAY = 1ull << 52;  // between addresses of the device and of this process; no process has these
@@ -199,7 +199,8 @@ void run_start(Context* context, const Start& start) {
   if (module->is_cut) kernel.shared_end = kernel.shared_begin + start.shared;
   int64_t counts[32];
   const char* error = module->run(
-      kernel, 0, pointers.data(), sizes.data(), static_cast<int>(pointers.size()), start.blocks, start.threads, 2, counts);
+      kernel, 0, pointers.data(), sizes.data(), static_cast<int>(pointers.size()), start.blocks, start.threads, 2,
+      start.blocks, counts);
   if (*error) fault(context, 719, module->symbol + ": " + error);
 }
 
