@@ -21,8 +21,9 @@ from fusion.system.forks import Lock
 
 Job = Callable[[], None]
 
-_END_S = 20.0
-"""So long the end of the process waits at most: a thread in the middle of native code would crash it."""
+_SLICE_S, _SLICES = 0.1, 200
+"""So long, and so often, the end of the process waits at most: a thread in the middle of native code would crash it. By
+slices, as one long wait would be over where the whole process was stopped meanwhile, the thread with it."""
 
 
 class _Queue:
@@ -59,7 +60,10 @@ class _Queue:
         if thread is None:
             return
         try:
-            thread.join(_END_S)
+            for _ in range(_SLICES):
+                thread.join(_SLICE_S)
+                if not thread.is_alive():
+                    break
         except KeyboardInterrupt:
             _die_of_interrupt()
 

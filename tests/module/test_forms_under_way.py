@@ -6,10 +6,12 @@ import copy
 import functools
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -202,3 +204,33 @@ def test_a_child_waits_for_nothing_of_its_parent(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
     assert len(fusion.load(tmp_path / "m.fusion").specializations) == 1
+
+
+STOPPED = """
+import time
+from fusion.module import background
+background._SLICES = 30
+
+def job():
+    while not background.abandoned():
+        time.sleep(0.01)
+    print("ending", flush=True)
+    for _ in range(20):  # no checkpoint for a second of its own
+        time.sleep(0.05)
+    print("ended", flush=True)
+
+background.submit(job)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of POSIX")
+def test_the_end_of_a_process_that_is_stopped_meanwhile_waits_on() -> None:
+    """As a container that is paused: a thread in native code would crash the interpreter's end."""
+    with subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ending\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3.5)  # longer than the wait
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.read() == "ended\n"
+    assert process.returncode == 0
