@@ -129,7 +129,9 @@ class KernelCompiler(Protocol):
         threads: Worker threads at run time.
         half_dtypes: The 16-bit dtypes whose products the kernels compute as they are; operands of other 16-bit dtypes
             are cast to float32.
-        multiplies_bytes: Whether there are kernels of uint8 by constant int8, accumulated in int32.
+        byte_products: The dtypes of both operands for which there are kernels of products of bytes by constant ones,
+            summed in int32, in the order in which they are tried: uint8 by int8, or int16 that hold bytes without their
+            zero points; () where there are none.
         machine: The facts of the machine that kernels depend on, a dataclass of plain values; part of cache keys.
         layouts: The costs by which the layout of each tensor is chosen.
         rounding: Which operators are rounded to bfloat16 under precision="bf16".
@@ -155,7 +157,7 @@ class KernelCompiler(Protocol):
     def half_dtypes(self) -> frozenset[str]: ...
 
     @property
-    def multiplies_bytes(self) -> bool: ...
+    def byte_products(self) -> tuple[tuple[str, str], ...]: ...
 
     @property
     def machine(self) -> Any: ...

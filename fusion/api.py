@@ -350,7 +350,7 @@ def _open_form(
         with compiling, seldom(), keeping_interrupts(), beginning_code(ctx) as begun:
             checkpoint()()
             try:
-                read = importer(opened, strict=ctx.strict, multiplies_bytes=ctx.compiler.multiplies_bytes)
+                read = importer(opened, strict=ctx.strict, byte_products=ctx.compiler.byte_products)
                 lowered = lower_open(read, begun)
             except _OF_MODEL as error:
                 raise Declined(error.what) from error

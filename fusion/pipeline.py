@@ -116,9 +116,9 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         # Phase 1: the graph as it was imported
         GuardOperands(),
         LowerEinsum(),
-        *([MultiplyBytes()] if ctx.compiler.multiplies_bytes else []),
+        *([MultiplyBytes(ctx.compiler.byte_products)] if ctx.compiler.byte_products else []),
         FoldConstants(generators=not ctx.opens_sizes),
-        *([TabulateBytes(), WriteQuantizations()] if ctx.compiler.multiplies_bytes else []),
+        *([TabulateBytes(), WriteQuantizations()] if ctx.compiler.byte_products else []),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
         *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
         relax.transform.DecomposeOpsForInference(),

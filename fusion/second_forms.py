@@ -75,7 +75,7 @@ def _first_that_compiles(
 ) -> Specialization:
     """Return the first form that compiles; `check` raises what must not be taken for a defect."""
     try:
-        imported = import_model(model, shapes, strict=ctx.strict, multiplies_bytes=ctx.compiler.multiplies_bytes)
+        imported = import_model(model, shapes, strict=ctx.strict, byte_products=ctx.compiler.byte_products)
         return compile(imported, ctx)
     except FusionError:
         raise

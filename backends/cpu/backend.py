@@ -14,6 +14,7 @@ from tvm import tirx
 
 from backends.backend import Load, Lowering, ObjectCache
 from backends.cpu import limits
+from backends.cpu.byte_dots import LEFT, PAIR, RIGHT
 from backends.cpu.costs import ANCHORED_RUN_BYTES, CALL_BYTES, CLOCK_GHZ, LAUNCH_BYTES, RUN_BYTES
 from backends.cpu.layout_policy import CpuLayouts
 from backends.cpu.machine import DOT_BFLOAT16, Machine, machine_of
@@ -106,9 +107,10 @@ class CpuCompiler:
         return frozenset({"bfloat16"})
 
     @property
-    def multiplies_bytes(self) -> bool:
+    def byte_products(self) -> tuple[tuple[str, str], ...]:
         """See `KernelCompiler`."""
-        return self.machine.dot_bytes
+        has_kernels = {(LEFT, RIGHT): self.machine.dot_bytes, (PAIR, PAIR): self.machine.dot_pairs}
+        return tuple(dtypes for dtypes, has in has_kernels.items() if has)
 
     def why_not_precision(self, precision: str) -> str:
         """See `KernelCompiler`."""

@@ -12,9 +12,11 @@ from backends.cpu.target import architecture_of, is_host
 from backends.cpu.tile_permission import granted
 
 DOT_BFLOAT16 = "avx512bf16"
-DOT_BYTES = "avx512vnni"
+DOT_BYTES = {16: "avx512vnni", 8: "avxvnni"}
+DOT_PAIRS = {16: "avx512bw", 8: "avx2"}
+"""By float32 lanes of a vector, the feature with instructions of that length."""
 TILES = frozenset({"amx-tile", "amx-bf16", "avx512f"})
-BYTE_TILES = frozenset({"amx-tile", "amx-int8", DOT_BYTES})
+BYTE_TILES = frozenset({"amx-tile", "amx-int8", DOT_BYTES[16]})
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Machine:
         l1_bytes, l2_bytes, l3_bytes: Data-cache sizes in bytes; L1 and L2 per core, L3 shared.
         dot_bfloat16: Whether it multiplies pairs of bfloat16 in one instruction, in vectors of float32's lanes.
         dot_bytes: Whether it multiplies fours of bytes so.
+        dot_pairs: Whether it multiplies pairs of int16 and adds them up in one.
         l1_ways: Lines of a set of L1.
         tiles: Whether it multiplies tiles of bfloat16 (AMX), beside vectors of 16 lanes.
         byte_tiles: Whether it multiplies those of bytes, beside what `dot_bytes` says.
@@ -39,6 +42,7 @@ class Machine:
     l3_bytes: int
     dot_bfloat16: bool = False
     dot_bytes: bool = False
+    dot_pairs: bool = False
     l1_ways: int = 8
     tiles: bool = False
     byte_tiles: bool = False
@@ -66,7 +70,8 @@ def machine_of(target: tvm.target.Target, features: frozenset[str]) -> Machine:
         l2_bytes=l2,
         l3_bytes=l3,
         dot_bfloat16=DOT_BFLOAT16 in features,
-        dot_bytes=DOT_BYTES in features,
+        dot_bytes=DOT_BYTES.get(lanes) in features,
+        dot_pairs=DOT_PAIRS.get(lanes) in features,
         l1_ways=ways,
         tiles=features >= TILES and may_have_tiles,
         byte_tiles=features >= BYTE_TILES and may_have_tiles,

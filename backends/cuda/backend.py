@@ -99,9 +99,9 @@ class CudaCompiler:
         return NARROW
 
     @property
-    def multiplies_bytes(self) -> bool:
+    def byte_products(self) -> tuple[tuple[str, str], ...]:
         """See `KernelCompiler`."""
-        return False
+        return ()
 
     def why_not_precision(self, precision: str) -> str:
         """See `KernelCompiler`."""

@@ -74,7 +74,7 @@ def open_model(model: Any, params: Parameters | None = None, dynamic_shapes: Any
 
 @stage("import")
 def import_model(
-    model: Any, shapes: Shapes | None = None, *, strict: bool = False, multiplies_bytes: bool = False
+    model: Any, shapes: Shapes | None = None, *, strict: bool = False, byte_products: tuple[tuple[str, str], ...] = ()
 ) -> ImportedModel:
     """Return `model` as Relax with static shapes.
 
@@ -84,7 +84,7 @@ def import_model(
             object with `astext`, or a tuple of it and its parameters.
         shapes: Concrete shape of each input that the model itself leaves open; inputs that are closed may be named too.
         strict: Refuse a model that needs a fallback subgraph.
-        multiplies_bytes: Whether the target has kernels for products of bytes, so that no fallback is needed for them.
+        byte_products: The products of bytes for which the target has kernels (`KernelCompiler.byte_products`).
 
     Raises:
         ModelFileError: The file or the data it points at cannot be read.
@@ -94,10 +94,10 @@ def import_model(
         ShapeError: `shapes` contradicts the model, or leaves a dimension open.
         OptionError: `model` is of a kind no frontend takes.
     """
-    return importer(model, strict=strict, multiplies_bytes=multiplies_bytes)(shapes or {})
+    return importer(model, strict=strict, byte_products=byte_products)(shapes or {})
 
 
-def importer(model: Any, *, strict: bool = False, multiplies_bytes: bool = False) -> Importer:
+def importer(model: Any, *, strict: bool = False, byte_products: tuple[tuple[str, str], ...] = ()) -> Importer:
     """Return what imports `model` for given shapes, as `import_model` does, and reads it once.
 
     Raises:
@@ -105,7 +105,7 @@ def importer(model: Any, *, strict: bool = False, multiplies_bytes: bool = False
     """
     model = open_model(model)
     if isinstance(model, (str, Path, onnx.ModelProto)):
-        return OnnxImporter.of(_onnx_source(model), strict=strict, multiplies_bytes=multiplies_bytes)
+        return OnnxImporter.of(_onnx_source(model), strict=strict, byte_products=byte_products)
     if isinstance(model, tvm.IRModule):
         return partial(relax_module.import_relax, model)
     if isinstance(model, torch.TorchModel):

@@ -76,7 +76,7 @@ def network_of(given: GivenModel, ctx: Context, measured: Measuring) -> KernelNe
         Declined: It has none, or nobody can say what it is run on.
         FusionError: The model is at fault.
     """
-    imported = import_model(given.model, given.shapes, multiplies_bytes=ctx.compiler.multiplies_bytes)
+    imported = import_model(given.model, given.shapes, byte_products=ctx.compiler.byte_products)
     if imported.mod is None:
         raise Declined("ONNX Runtime runs all of it")
     try:

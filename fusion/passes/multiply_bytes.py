@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ Array = npt.NDArray[Any]
 _BYTES = ("uint8", "int8")
 _MOVES = ("reshape", "permute_dims", "take")
 """Operators that move elements of their first operand."""
+_CENTRED = "int16"
+"""In what bytes are multiplied without their zero point, which is a border of 0, too."""
 _SIGN = 128
 """What an int8 is larger by as a uint8."""
 _LEAST = 2.0**-100
@@ -32,17 +35,22 @@ _LEAST = 2.0**-100
 
 @dataclass(frozen=True)
 class MultiplyBytes:
-    """`matmul(dequantize(x, s, z), dequantize(w, t, 0))`  ->  `s t float32(matmul(x, w) - z sum(w))`, by constant `w`
+    """`matmul(dequantize(x, s, z), dequantize(w, t, 0))`  ->  `s t float32(matmul(x, w) - z sum(w))`, by constant `w`,
+    or  ->  `s t float32(matmul(x - z, w))`
 
-    Bytes x, of uint8, times int8 w are summed in int32, exactly; x of int8 become uint8, 128 larger. So are products in
-    int32 of bytes without their zero points, as MatMulInteger makes them. What is only moved between two equal
-    quantisations is moved as bytes.
+    Bytes x, of uint8, times int8 w are summed in int32, exactly; x of int8 become uint8, 128 larger. Where the target
+    has no such products, or no int8 holds w, x - z and w are of int16. So are products in int32 of bytes without their
+    zero points, as MatMulInteger makes them. What is only moved between two equal quantisations is moved as bytes.
+
+    Attributes:
+        dtypes: Those of both operands by which the target has products (`KernelCompiler.byte_products`).
     """
 
+    dtypes: tuple[tuple[str, str], ...]
     name: str = "multiply_bytes"
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        return rebuild_main(mod, _Products().visit, only=("matmul", "nn.conv2d", "quantize"))
+        return rebuild_main(mod, _Products(self.dtypes).visit, only=("matmul", "nn.conv2d", "quantize"))
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class _Matrix:
     """A right operand, which is known.
 
     Attributes:
-        data: Its elements in int8.
+        data: Its elements without their zero point, in the dtype of the target's products that holds them.
         scale: By what its columns are multiplied, in float32; None in products of integers.
     """
 
@@ -78,10 +86,12 @@ class _Products:
     """The visit of a function.
 
     Attributes:
-        unsigned: Bytes in uint8 by those in int8 that they are made of.
+        dtypes: As in `MultiplyBytes`.
+        made: What left operands are made of bytes, by these and their zero point, in uint8 or int16.
     """
 
-    unsigned: dict[relax.Expr, relax.Expr] = field(default_factory=dict)
+    dtypes: tuple[tuple[str, str], ...]
+    made: dict[tuple[relax.Expr, relax.Expr | int, str], relax.Expr] = field(default_factory=dict)
 
     def visit(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
         """Return `value`, of bytes where it is a product of them."""
@@ -101,9 +111,9 @@ class _Products:
         left, right = call.args
         if dtype not in ("float32", "int32") or len(left.ty.shape) < 2 or len(right.ty.shape) != 2:
             raise Declined("not rows by a matrix")
-        matrix, rows = _matrix(builder, right, dtype), _rows(builder, left, dtype)
+        matrix, rows = self._held(_matrix(builder, right, dtype)), _rows(builder, left, dtype)
         _check_sums(matrix.data, 0, dtype)
-        data, zero = self._without_sign(builder, rows)
+        data, zero = self._operand(builder, rows, matrix)
         total = builder.emit(relax.op.matmul(data, constant(matrix.data), out_dtype="int32"))
         total = _less(builder, total, zero, matrix.data.sum(0, dtype=np.int32))
         return _scaled(builder, total, rows.scale, matrix.scale)
@@ -113,26 +123,85 @@ class _Products:
         attrs = call.attrs
         if dtype not in ("float32", "int32") or int(attrs.groups) > 1 or attrs.data_layout != "NCHW":
             raise Declined("not a convolution of all channels")
-        weights, rows = _weights(builder, weight, dtype), _rows(builder, image, dtype)
+        rows, padding = _rows(builder, image, dtype), [int(extent) for extent in attrs.padding]
+        is_zero_lost = any(padding) and not isinstance(rows.zero, GenericConst)
+        weights = self._held(_weights(builder, weight, dtype), centred=is_zero_lost)
         _check_sums(weights.data, (1, 2, 3), dtype)
-        data, zero = self._without_sign(builder, rows)
-        data = _padded(builder, data, zero, [int(extent) for extent in attrs.padding])
-        call = with_attrs(call, [data, constant(weights.data)], padding=[0, 0, 0, 0], out_dtype="int32")
+        data, zero = self._operand(builder, rows, weights)
+        if zero is not None and any(padding):
+            data, padding = _padded(builder, data, zero, padding), [0, 0, 0, 0]
+        call = with_attrs(call, [data, constant(weights.data)], padding=padding, out_dtype="int32")
         sums = weights.data.sum((1, 2, 3), dtype=np.int32).reshape(-1, 1, 1)
         total = _less(builder, builder.emit(call), zero, sums)
         scales = None if weights.scale is None else weights.scale.reshape(-1, 1, 1)
         return _scaled(builder, total, rows.scale, scales)
 
-    def _without_sign(self, builder: relax.BlockBuilder, rows: _Rows) -> tuple[relax.Expr, relax.Expr]:
-        """Return the bytes of an operand as uint8, and its zero point among them."""
-        if _dtype(rows.data) == "uint8":
+    def _held(self, matrix: _Matrix, *, centred: bool = False) -> _Matrix:
+        """Return a right operand in the first dtype that holds it, of those whose left operand is `centred`, if it must
+        be."""
+        for left, dtype in self.dtypes:
+            limits = np.iinfo(dtype)
+            if centred and left != _CENTRED:
+                continue
+            if not matrix.data.size or limits.min <= matrix.data.min() <= matrix.data.max() <= limits.max:
+                return replace(matrix, data=matrix.data.astype(dtype))
+        raise Declined("weights that are no bytes")
+
+    def _operand(
+        self, builder: relax.BlockBuilder, rows: _Rows, matrix: _Matrix
+    ) -> tuple[relax.Expr, relax.Expr | None]:
+        """Return a left operand in the dtype by which `matrix` is multiplied, and its zero point; None where it has
+        none left."""
+        dtype = next(left for left, right in self.dtypes if right == str(matrix.data.dtype))
+        if dtype == _CENTRED:
+            _check_byte(builder, rows.zero)
+            return self._once(builder, rows, dtype, _centred), None
+        if _dtype(rows.data) == dtype:
             return rows.data, rows.zero
-        if rows.data not in self.unsigned:
-            flipped = builder.emit(relax.op.bitwise_xor(rows.data, relax.const(-_SIGN, "int8")))
-            self.unsigned[rows.data] = builder.emit(relax.op.astype(flipped, "uint8"))
+        data = self._once(builder, rows, dtype, _unsigned)
         if isinstance(rows.zero, GenericConst):
-            return self.unsigned[rows.data], constant(as_numpy(rows.zero.value) + np.int32(_SIGN))
-        return self.unsigned[rows.data], builder.emit(relax.op.add(rows.zero, relax.const(_SIGN, "int32")))
+            return data, constant(as_numpy(rows.zero.value) + np.int32(_SIGN))
+        return data, builder.emit(relax.op.add(rows.zero, relax.const(_SIGN, "int32")))
+
+    def _once(
+        self, builder: relax.BlockBuilder, rows: _Rows, dtype: str, make: Callable[..., relax.Expr]
+    ) -> relax.Expr:
+        """Return what `make` makes of a left operand, the same for all products of it."""
+        key = rows.data, _byte_of(builder, rows.zero), dtype
+        if key not in self.made:
+            self.made[key] = builder.emit(make(builder, rows))
+        return self.made[key]
+
+
+def _unsigned(builder: relax.BlockBuilder, rows: _Rows) -> relax.Expr:
+    """Return bytes of int8 as uint8, 128 larger."""
+    flipped = builder.emit(relax.op.bitwise_xor(rows.data, relax.const(-_SIGN, "int8")))
+    return relax.op.astype(flipped, "uint8")
+
+
+def _centred(builder: relax.BlockBuilder, rows: _Rows) -> relax.Expr:
+    """Return bytes without their zero point, in int16."""
+    wide = relax.op.astype(rows.data, "int16")
+    if isinstance(rows.zero, GenericConst):
+        zero = as_numpy(rows.zero.value).astype("int16")
+        return relax.op.subtract(builder.emit(wide), constant(zero)) if zero.any() else wide
+    return relax.op.subtract(builder.emit(wide), builder.emit(relax.op.astype(rows.zero, "int16")))
+
+
+def _byte_of(builder: relax.BlockBuilder, zero: relax.Expr) -> relax.Expr | int:
+    """Return the number that a zero point is, or what was widened to it."""
+    if isinstance(zero, GenericConst):
+        return int(as_numpy(zero.value).item())
+    made = _made(builder, zero)
+    return data_of(made) if call_name(made) == "astype" else zero
+
+
+def _check_byte(builder: relax.BlockBuilder, zero: relax.Expr) -> None:
+    """Raise where a zero point may be anything but a byte."""
+    byte = _byte_of(builder, zero)
+    limits = np.iinfo("int8").min, np.iinfo("uint8").max
+    if not (limits[0] <= byte <= limits[1] if isinstance(byte, int) else _dtype(byte) in _BYTES):
+        raise Declined("a zero point that may be no byte")
 
 
 def _rows(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Rows:
@@ -157,7 +226,7 @@ def _matrix(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Ma
     """Return the right operand of a product in `dtype`."""
     value = _made(builder, operand)
     if dtype == "int32":
-        return _Matrix(_as_int8(_known(builder, operand)), None)
+        return _Matrix(_known(builder, operand), None)
     turned = call_name(value) == "permute_dims"
     source = _made(builder, data_of(value)) if turned else value
     if call_name(source) != "dequantize" or _dtype(source) != dtype:
@@ -167,28 +236,25 @@ def _matrix(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Ma
         values, scale = (OPERATORS["permute_dims"](value, [each]) for each in (values, scale))
     if scale.shape[0] > 1:
         raise Declined("scales of rows")
-    return _Matrix(_as_int8(values), scale.reshape(-1).astype("float32"))
+    return _Matrix(values, scale.reshape(-1).astype("float32"))
 
 
 def _weights(builder: relax.BlockBuilder, operand: relax.Expr, dtype: str) -> _Matrix:
     """Return the weights of a convolution in `dtype`, output channels first."""
     if dtype == "int32":
-        return _Matrix(_as_int8(_known(builder, operand)), None)
+        return _Matrix(_known(builder, operand), None)
     value = _made(builder, operand)
     if call_name(value) != "dequantize" or _dtype(value) != dtype:
         raise Declined("not bytes")
     values, scale = centred(value, [_known(builder, arg) for arg in value.args])
     if any(extent > 1 for extent in scale.shape[1:]):
         raise Declined("scales of input channels")
-    return _Matrix(_as_int8(values), scale.reshape(-1).astype("float32"))
+    return _Matrix(values, scale.reshape(-1).astype("float32"))
 
 
 def _padded(builder: relax.BlockBuilder, data: relax.Expr, zero: relax.Expr, padding: list[int]) -> relax.Expr:
     """Return images with a border of what is zero."""
-    if not any(padding):
-        return data
-    if not isinstance(zero, GenericConst):
-        raise Declined("a border that only the run knows")
+    assert isinstance(zero, GenericConst), "others are centred"
     top, left, bottom, right = padding
     value = float(as_numpy(zero.value).item())
     return builder.emit(relax.op.nn.pad(data, [0, 0, 0, 0, top, bottom, left, right], "constant", value))
@@ -251,13 +317,6 @@ def _known(builder: relax.BlockBuilder, operand: relax.Expr) -> Array:
     return made.astype(str(result.dtype.dtype)).reshape([int(extent) for extent in result.shape])
 
 
-def _as_int8(values: Array) -> Array:
-    limits = np.iinfo("int8")
-    if values.size and not limits.min <= values.min() <= values.max() <= limits.max:
-        raise Declined("weights that no int8 holds")
-    return values.astype("int8")
-
-
 def _check_sums(weights: Array, summed: int | tuple[int, ...], dtype: str) -> None:
     """Raise where a product in float32, of any uint8 by `weights`, is a sum over the axes `summed` that no int32 holds;
     one in int32 wraps, as its operator says."""
@@ -272,8 +331,10 @@ def _as_int32(builder: relax.BlockBuilder, zero: relax.Expr) -> relax.Expr:
     return builder.emit(relax.op.astype(zero, "int32"))
 
 
-def _less(builder: relax.BlockBuilder, total: relax.Expr, zero: relax.Expr, sums: Array) -> relax.Expr:
+def _less(builder: relax.BlockBuilder, total: relax.Expr, zero: relax.Expr | None, sums: Array) -> relax.Expr:
     """Return `total` without what its rows' zero point adds to it, columns whose weights have these `sums`."""
+    if zero is None:
+        return total
     if isinstance(zero, GenericConst):
         added = as_numpy(zero.value).reshape(()) * sums
         return builder.emit(relax.op.subtract(total, constant(added))) if added.any() else total

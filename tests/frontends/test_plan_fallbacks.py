@@ -32,28 +32,57 @@ def _planned(graph: Survey) -> dict[int, int]:
 
 _PRODUCT = """
 <ir_version: 8, opset_import: ["": 17]>
-product (uint8[128, 256] x, TYPE[256, 256] given) => (int32[128, 256] y)
+product (uint8[ROWS, 256] x, TYPE[256, 256] given) => (int32[ROWS, 256] y)
 <TYPE[256, 256] w = {WEIGHTS}> {
   y = MatMulInteger(x, MATRIX)
+}
+"""
+FOURS, PAIRS = (("uint8", "int8"), ("int16", "int16")), (("int16", "int16"),)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "matrix", "rows", "products", "runs_here"),
+    [
+        ("int8", "w", 128, FOURS, True),
+        ("int8", "w", 128, (), False),
+        ("int8", "w", 128, PAIRS, False),
+        ("int8", "w", 12, PAIRS, True),
+        ("uint8", "w", 128, FOURS, True),
+        ("int8", "given", 128, FOURS, False),
+    ],
+)
+def test_products_of_bytes_stay_where_they_have_kernels(
+    dtype: str, matrix: str, rows: int, products: tuple[tuple[str, str], ...], runs_here: bool
+) -> None:
+    weights = ", ".join(["1"] * 256 * 256)
+    text = _PRODUCT.replace("TYPE", dtype).replace("WEIGHTS", weights).replace("MATRIX", matrix)
+    imported = import_model(onnx.parser.parse_model(text.replace("ROWS", str(rows))), byte_products=products)
+    assert (not imported.fallbacks and imported.mod is not None) == runs_here
+
+
+_CONVOLUTION = """
+<ir_version: 8, opset_import: ["": 17]>
+convolution (uint8[1, 64, 28, 28] x, float s, uint8 z) => (uint8[1, 64, 28, 28] y)
+<int8[64, MEMBERS, SIZE, SIZE] w = {WEIGHTS}, int8 none = {0}> {
+  y = QLinearConv<group = GROUPS, pads = [PAD, PAD, PAD, PAD]>(x, s, z, w, s, none, s, z)
 }
 """
 
 
 @pytest.mark.parametrize(
-    ("dtype", "matrix", "has_kernels", "runs_here"),
-    [
-        ("int8", "w", True, True),
-        ("int8", "w", False, False),
-        ("uint8", "w", True, False),
-        ("int8", "given", True, False),
-    ],
+    ("groups", "size", "products", "runs_here"),
+    [(1, 3, FOURS, True), (1, 3, (), False), (1, 3, PAIRS, False), (64, 5, FOURS, True), (2, 3, FOURS, False)],
 )
-def test_products_of_bytes_stay_where_they_have_kernels(
-    dtype: str, matrix: str, has_kernels: bool, runs_here: bool
+def test_convolutions_of_bytes_stay_where_they_have_kernels(
+    groups: int, size: int, products: tuple[tuple[str, str], ...], runs_here: bool
 ) -> None:
-    weights = ", ".join(["1"] * 256 * 256)
-    text = _PRODUCT.replace("TYPE", dtype).replace("WEIGHTS", weights).replace("MATRIX", matrix)
-    imported = import_model(onnx.parser.parse_model(text), multiplies_bytes=has_kernels)
+    """Those in groups are of float32, which holds the sums of 25 products, but not those of 288."""
+    weights = ", ".join(["1"] * (64 * 64 // groups * size * size))
+    named = {"MEMBERS": 64 // groups, "SIZE": size, "WEIGHTS": weights, "GROUPS": groups, "PAD": size // 2}
+    text = _CONVOLUTION
+    for name, value in named.items():
+        text = text.replace(name, str(value))
+    imported = import_model(onnx.parser.parse_model(text), byte_products=products)
     assert (not imported.fallbacks and imported.mod is not None) == runs_here
 
 

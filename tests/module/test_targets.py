@@ -133,7 +133,7 @@ def test_a_target_has_its_own_vectors_and_caches(monkeypatch: pytest.MonkeyPatch
     arm = context.resolve("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72").compiler.machine
     assert arm == machine.Machine(4, 32, 32 << 10, 1 << 20, 0, l1_ways=2)
     haswell = context.resolve("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").compiler.machine
-    assert haswell == machine.Machine(8, 16, 32 << 10, 1 << 20, 16 << 20)
+    assert haswell == machine.Machine(8, 16, 32 << 10, 1 << 20, 16 << 20, dot_pairs=True)
 
 
 def test_the_sets_of_this_machine_come_round_after_its_own_span(monkeypatch: pytest.MonkeyPatch) -> None:

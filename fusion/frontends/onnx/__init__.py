@@ -27,24 +27,24 @@ class OnnxImporter:
 
     Attributes:
         strict: Refuse a model that needs a fallback subgraph.
-        computes_made, multiplies_bytes: As in `translate`.
+        computes_made, byte_products: As in `translate`.
     """
 
     model: ReadModel
     strict: bool
     computes_made: bool = False
-    multiplies_bytes: bool = False
+    byte_products: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
-        cls, source: Path | onnx.ModelProto, *, strict: bool, multiplies_bytes: bool = False
+        cls, source: Path | onnx.ModelProto, *, strict: bool, byte_products: tuple[tuple[str, str], ...] = ()
     ) -> OnnxImporter:  # fmt: skip
         """Return that of the ONNX model at or in `source`.
 
         Raises:
             FusionError: As `import_model` raises of models that cannot be read.
         """
-        return cls(read_model(source, weights_apart=True), strict, multiplies_bytes=multiplies_bytes)
+        return cls(read_model(source, weights_apart=True), strict, byte_products=byte_products)
 
     def __call__(self, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
         """Return the model at these shapes of its inputs."""
@@ -58,7 +58,7 @@ class OnnxImporter:
         inputs = bind_shapes(model.proto.graph, shapes)
         return translate(
             model.proto, model.weights, inputs, strict=self.strict, computes_made=self.computes_made,
-            multiplies_bytes=self.multiplies_bytes,
+            byte_products=self.byte_products,
         )  # fmt: skip
 
 

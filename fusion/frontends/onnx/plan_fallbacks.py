@@ -60,7 +60,7 @@ class FallbackChoice:
 
 def choose_fallbacks(
     graph: onnx.GraphProto, opsets: Mapping[str, int], scope: ValueScope, declared: dict[str, TypeProto],
-    multiplies_bytes: bool = False,
+    byte_products: tuple[tuple[str, str], ...] = (),
 ) -> FallbackChoice:  # fmt: skip
     """Return which nodes of `graph` ONNX Runtime is to run.
 
@@ -68,19 +68,19 @@ def choose_fallbacks(
         opsets: Version of each domain.
         scope: Types of the inputs, and the constants.
         declared: Types that the model gives.
-        multiplies_bytes: As in `translate`.
+        byte_products: As in `translate`.
     """
     dtypes = {kind.tensor_type.elem_type for kind in scope.types.values()}
     dtypes.update(int(a.i) for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to")
     dtypes.update(a.t.data_type for node in graph.node for a in node.attribute if a.HasField("t"))
     if not may_be_slow(graph.node, dtypes):
         return FallbackChoice(tuple(graph.node), {})
-    return plan_fallbacks(survey(graph.node, opsets, scope, declared), multiplies_bytes)
+    return plan_fallbacks(survey(graph.node, opsets, scope, declared), byte_products)
 
 
-def plan_fallbacks(graph: Survey, multiplies_bytes: bool = False) -> FallbackChoice:
+def plan_fallbacks(graph: Survey, byte_products: tuple[tuple[str, str], ...] = ()) -> FallbackChoice:
     """Return which nodes of `graph` ONNX Runtime is to run."""
-    costs = _Marks(graph, multiplies_bytes)
+    costs = _Marks(graph, byte_products)
     marked = costs.marked
     _between(graph, marked)
     groups = _groups(graph, marked)
@@ -106,8 +106,8 @@ def _label(node: NodeProto) -> str:
 class _Marks:
     """The slow nodes of a graph with what belongs to them: why each is marked, and the time of the slow ones."""
 
-    def __init__(self, graph: Survey, multiplies_bytes: bool = False) -> None:
-        self._graph, self._multiplies_bytes = graph, multiplies_bytes
+    def __init__(self, graph: Survey, byte_products: tuple[tuple[str, str], ...] = ()) -> None:
+        self._graph, self._byte_products = graph, byte_products
         self.marked: dict[int, str] = {}
         self.ns: dict[int, float] = {}
         for index, node in enumerate(graph.nodes):
@@ -125,7 +125,8 @@ class _Marks:
         cost = slow(node, self._graph.types, dequantized)
         if cost is None:
             return
-        if self._multiplies_bytes and multiplied_as_bytes(node, self._graph.types, self._graph.fixed, dequantized):
+        graph, products = self._graph, self._byte_products
+        if products and multiplied_as_bytes(node, graph.types, graph.fixed, dequantized, products):
             return
         self.marked[index] = reason(node, cost, self._graph.types, dequantized)
         self.ns[index] = cost.ns * work(node, self._graph.types)

@@ -63,7 +63,7 @@ def translate(
     *,
     strict: bool,
     computes_made: bool = False,
-    multiplies_bytes: bool = False,
+    byte_products: tuple[tuple[str, str], ...] = (),
     declined: Mapping[str, str] = _NONE,
 ) -> ImportedModel:
     """Return `model`, which has no local functions, as Relax, its inputs typed as `inputs` says.
@@ -71,7 +71,7 @@ def translate(
     Args:
         weights: Those of its graph.
         computes_made: Whether runs compute what operators make of sizes, as a grid of places, where it is read as data.
-        multiplies_bytes: Whether the target has kernels of uint8 by constant int8, summed in int32.
+        byte_products: The products of bytes for which the target has kernels (`KernelCompiler.byte_products`).
         declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
 
     Raises:
@@ -81,7 +81,7 @@ def translate(
     """
     domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
-        shared = _Shared(strict, count(), _budget(model), computes_made, multiplies_bytes)
+        shared = _Shared(strict, count(), _budget(model), computes_made, byte_products)
         translator = _Translator(
             model.graph, weights, domains, inputs=inputs, constants={}, shared=shared, declined=declined
         )
@@ -142,7 +142,7 @@ class _Shared:
         strict: As in `translate`.
         numbers: Make names unique in the whole model.
         budget: Pays for folding.
-        computes_made, multiplies_bytes: As in `translate`.
+        computes_made, byte_products: As in `translate`.
         sizes_read: Told of what is computed of sizes.
     """
 
@@ -150,7 +150,7 @@ class _Shared:
     numbers: Iterator[int]
     budget: Budget
     computes_made: bool
-    multiplies_bytes: bool
+    byte_products: tuple[tuple[str, str], ...]
     sizes_read: SizesRead = field(default_factory=SizesRead)
 
 
@@ -188,7 +188,7 @@ class _Translator:
         choice = FallbackChoice(tuple(graph.node), {})
         if not shared.strict:
             choice = choose_fallbacks(
-                graph, domains, self._scope, self._declared, multiplies_bytes=shared.multiplies_bytes
+                graph, domains, self._scope, self._declared, byte_products=shared.byte_products
             )
         self.whole = "" if any(map(has_checked_operand, graph.node)) else choice.whole
         self._declined = {**choice.reasons, **declined}

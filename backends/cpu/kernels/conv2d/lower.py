@@ -10,6 +10,7 @@ from backends.cpu.kernels.shared.lowering.constant_matmul import matmul_of
 from backends.cpu.kernels.shared.lowering.operands import (
     BFLOAT16,
     FLOAT32,
+    JOINED,
     are_bytes,
     check_dtypes,
     check_elements,
@@ -48,7 +49,7 @@ def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
     window, groups = Window.of(call.attrs, (kernel[0], kernel[1])), int(call.attrs.groups)
     if is_constant(weight) and window.is_pointwise and groups == 1:
         return matmul_of(data, constant_weights(call)[:, :, 0, 0].T, builder, lanes)
-    joined = {BFLOAT16: 2, "int8": 4}.get(str(weight.ty.dtype.dtype))
+    joined = JOINED.get(str(weight.ty.dtype.dtype))
     if joined is not None:
         merged = window.merges(groups)
         packed = packed_constant(pack_conv2d_joined, constant_weights(call), groups, lanes, merged, joined)

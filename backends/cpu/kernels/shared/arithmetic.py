@@ -1,5 +1,5 @@
-"""What a micro-kernel multiplies and adds in one step of k: single float32 numbers, pairs of bfloat16, or fours of
-bytes."""
+"""What a micro-kernel multiplies and adds in one step of k: single float32 numbers, pairs of bfloat16 or of int16,
+or fours of bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from tvm import tirx
 
 from backends.cpu import bfloat16, byte_dots
-from backends.cpu.costs import BFLOAT16_DOTS_PER_CYCLE, BYTE_DOTS_PER_CYCLE, FMA_PER_CYCLE
+from backends.cpu.costs import BFLOAT16_DOTS_PER_CYCLE, BYTE_DOTS_PER_CYCLE, FMA_PER_CYCLE, PAIR_DOTS_PER_CYCLE
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, ramp, splat
 from fusion.declined import Declined
@@ -39,7 +39,7 @@ class Arithmetic(Protocol):
         ...
 
     @property
-    def per_cycle(self) -> int:
+    def per_cycle(self) -> float:
         """Vectors of multiplications a cycle."""
         ...
 
@@ -70,7 +70,7 @@ class Float32:
     step: int = 1
     packed: int = 1
     bytes: int = 4
-    per_cycle: int = FMA_PER_CYCLE
+    per_cycle: float = FMA_PER_CYCLE
 
     def row(self, first: tirx.BufferLoad, many: int) -> Expr:
         return first
@@ -91,7 +91,7 @@ class BFloat16:
     step: int = 2
     packed: int = 2
     bytes: int = 2
-    per_cycle: int = BFLOAT16_DOTS_PER_CYCLE
+    per_cycle: float = BFLOAT16_DOTS_PER_CYCLE
 
     def row(self, first: tirx.BufferLoad, many: int) -> Expr:
         if many == 1:  # what lies behind belongs to another row: a NaN there times a weight of 0 would be NaN
@@ -127,14 +127,18 @@ def _widened(load: tirx.BufferLoad) -> Expr:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A dot product of four elements a step, rows in uint8 by weights in int8, for vectors of 16 sums."""
+    """A dot product of four elements a step, rows in uint8 by weights in int8, for vectors of `lanes` sums."""
 
+    lanes: int
     sums: str = byte_dots.SUMS
-    functions: str = byte_dots.FUNCTIONS
     step: int = 4
     packed: int = 4
     bytes: int = 1
-    per_cycle: int = BYTE_DOTS_PER_CYCLE
+    per_cycle: float = BYTE_DOTS_PER_CYCLE
+
+    @property
+    def functions(self) -> str:
+        return byte_dots.functions(self.lanes)
 
     def row(self, first: tirx.BufferLoad, many: int) -> Expr:
         *outer, k = first.indices
@@ -147,13 +151,42 @@ class Bytes:
         return total
 
     def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
-        return tirx.reinterpret(f"int32x{byte_dots.LANES}", load)
+        return tirx.reinterpret(f"int32x{self.lanes}", load)
 
     def multiply_add(self, total: Expr, row: Expr, weights: Expr, lanes: int) -> Expr:
-        return byte_dots.dot(total, splat(row, lanes), weights)
+        return byte_dots.dot(total, splat(row, lanes), weights, lanes)
 
 
-FLOAT32, BFLOAT16, BFLOAT16_ROWS, BYTES = Float32(), BFloat16(), BFloat16Rows(), Bytes()
+@dataclass(frozen=True)
+class Pairs:
+    """A dot product of two elements a step, rows in int16 by weights in int16, or in int8, which a load widens, for
+    vectors of `lanes` sums."""
+
+    lanes: int
+    sums: str = byte_dots.SUMS
+    step: int = 2
+    packed: int = 2
+    bytes: int = 2
+    per_cycle: float = PAIR_DOTS_PER_CYCLE
+
+    @property
+    def functions(self) -> str:
+        return byte_dots.functions_of_pairs(self.lanes)
+
+    def row(self, first: tirx.BufferLoad, many: int) -> Expr:
+        if many == 1:  # what lies behind may be nobody's memory
+            return tirx.Cast("int32", tirx.reinterpret("uint16", first))
+        *outer, k = first.indices
+        return tirx.reinterpret("int32", tirx.BufferLoad(first.source, [*outer, ramp(k, many)]))
+
+    def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
+        return tirx.reinterpret(f"int32x{self.lanes}", tirx.Cast(f"{byte_dots.PAIR}x{2 * self.lanes}", load))
+
+    def multiply_add(self, total: Expr, row: Expr, weights: Expr, lanes: int) -> Expr:
+        return byte_dots.dot_pairs(total, splat(row, lanes), weights, lanes)
+
+
+FLOAT32, BFLOAT16, BFLOAT16_ROWS = Float32(), BFloat16(), BFloat16Rows()
 
 
 def arithmetic_of(dtype: str, machine: Machine, packed: bool = True) -> Arithmetic:
@@ -165,7 +198,9 @@ def arithmetic_of(dtype: str, machine: Machine, packed: bool = True) -> Arithmet
     if dtype == "float32":
         return FLOAT32
     if dtype == byte_dots.LEFT and machine.dot_bytes and packed:
-        return BYTES
+        return Bytes(machine.vector_lanes)
+    if dtype == byte_dots.PAIR and machine.dot_pairs and packed:
+        return Pairs(machine.vector_lanes)
     if dtype != "bfloat16" or not machine.dot_bfloat16:
         raise Declined(f"the CPU has no products of {dtype}")
     return BFLOAT16 if packed else BFLOAT16_ROWS

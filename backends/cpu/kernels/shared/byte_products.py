@@ -73,4 +73,4 @@ class ByteProducts(TileProducts):
                 first = self.packed.at(block.strip + strip.index, block.vector + v, step) + part * (LANES * _TOGETHER)
                 weights = tirx.BufferLoad(self.packed.memory, [ramp(first, LANES * _TOGETHER)])
                 right = tirx.reinterpret(f"int32x{LANES}", weights)
-                nest.store(total.source, total.indices, byte_dots.dot(total, left, right))
+                nest.store(total.source, total.indices, byte_dots.dot(total, left, right, LANES))

@@ -50,7 +50,7 @@ class Extents:
     lanes: int
     input_bytes: int
     step: int = 1
-    per_cycle: int = FMA_PER_CYCLE
+    per_cycle: float = FMA_PER_CYCLE
     row_cycles: float = 0.0
     products: int = 1
     whole_rows: bool = False

@@ -9,6 +9,7 @@ from tvm.relax import Expr
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
+from fusion.frontends.onnx.slow_operators import has_exact_sums
 from fusion.frontends.onnx.windows import window_of
 
 
@@ -27,7 +28,7 @@ def qlinear_conv(node: Node) -> Expr:
     int32."""
     if len(node.shape(0)) != 4:
         raise Declined("a quantized convolution over other than two spatial axes")
-    result = _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 3, 5), node.shape(3)[2:])
+    result = _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 3, 5), node.shape(3))
     if node.has(8):
         result = relax.op.add(result, relax.op.reshape(node.x(8), (1, node.shape(8)[0], 1, 1)))
     weight_scale = relax.op.reshape(node.x(4), (1, node.shape(4)[0], 1, 1)) if node.shape(4) else node.x(4)
@@ -39,7 +40,7 @@ def qlinear_conv(node: Node) -> Expr:
 def conv_integer(node: Node) -> Expr:
     if len(node.shape(0)) != 4:
         raise Declined("an integer convolution over other than two spatial axes")
-    return _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 1, 3), node.shape(1)[2:])
+    return _conv(node, _centred(node, 0, 2, None), _centred_weight(node, 1, 3), node.shape(1))
 
 
 @converts("DynamicQuantizeLinear")
@@ -69,9 +70,15 @@ def _centred_weight(node: Node, value: int, zero: int) -> Expr:
     return relax.op.subtract(weight, relax.op.astype(offset, "int32"))
 
 
-def _conv(node: Node, x: Expr, weight: Expr, kernel: tuple[int, ...]) -> Expr:
-    window = window_of(node, kernel)
-    return relax.op.nn.conv2d(x, weight, window.strides, window.padding, window.dilations, int(node.attr("group", 1)))
+def _conv(node: Node, x: Expr, weight: Expr, shape: tuple[int, ...]) -> Expr:
+    """Return the sums in int32 of a convolution of integers, whose weights have this shape; those in groups are made of
+    float32, for which there are kernels, where that holds each."""
+    window, groups = window_of(node, shape[2:]), int(node.attr("group", 1))
+    is_float = groups > 1 and has_exact_sums(shape)
+    if is_float:
+        x, weight = (relax.op.astype(each, "float32") for each in (x, weight))
+    sums = relax.op.nn.conv2d(x, weight, window.strides, window.padding, window.dilations, groups)
+    return relax.op.astype(sums, "int32") if is_float else sums
 
 
 def _centred(node: Node, value: int, zero: int, axis: int | None) -> Expr:

@@ -8,13 +8,8 @@ from functools import partial
 import numpy as np
 from tvm import relax, te
 
-from backends.cpu.kernels.shared.lowering.operands import BFLOAT16, BYTES, FLOAT32
-from backends.cpu.kernels.shared.lowering.packing import (
-    pack_matmul,
-    pack_matmul_bytes,
-    pack_matmul_pairs,
-    packed_constant,
-)
+from backends.cpu.kernels.shared.lowering.operands import BFLOAT16, BYTES, FLOAT32, JOINED
+from backends.cpu.kernels.shared.lowering.packing import pack_matmul, pack_matmul_joined, packed_constant
 from backends.tensorir.emit import Expr
 from partition.access import ANCHOR, MATMUL
 
@@ -22,13 +17,13 @@ from partition.access import ANCHOR, MATMUL
 def matmul_of(data: relax.Expr, matrix: np.ndarray, builder: relax.BlockBuilder, lanes: int) -> relax.Expr:
     """Return rows of `data` (..., K) times the constant K x N `matrix`; a 1x1 convolution is one of these."""
     compute: Callable[..., te.Tensor]
-    if str(matrix.dtype) == BFLOAT16:
-        pack, compute = pack_matmul_pairs, partial(_rows_by_joined, joined=2, dtype=FLOAT32)
-    elif str(matrix.dtype) == BYTES[1]:
-        pack, compute = pack_matmul_bytes, partial(_rows_by_joined, joined=4, dtype=BYTES[2])
+    joined = JOINED.get(str(matrix.dtype))
+    if joined is None:
+        packed, compute = packed_constant(pack_matmul, matrix, lanes), _rows_by_weights
     else:
-        pack, compute = pack_matmul, _rows_by_weights
-    packed = packed_constant(pack, matrix, lanes)
+        packed = packed_constant(pack_matmul_joined, matrix, lanes, joined)
+        sums = FLOAT32 if str(matrix.dtype) == BFLOAT16 else BYTES[2]
+        compute = partial(_rows_by_joined, joined=joined, dtype=sums)
     return builder.call_te(compute, data, packed, matrix.shape[1], primfunc_name_hint=MATMUL)
 
 

@@ -15,7 +15,9 @@ from fusion.shapes import is_static
 from fusion.tensors import as_numpy
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
-BYTES = ("uint8", "int8", "int32")
+JOINED = {BFLOAT16: 2, "int16": 2, "int8": 4}
+"""By the dtype of weights, the elements of k that lie together, where these are several."""
+BYTES, PAIRS = ("uint8", "int8", "int32"), ("int16", "int16", "int32")
 """Of products of bytes: the left operand, the weights, and the result."""
 
 
@@ -45,8 +47,8 @@ def check_dtypes(call: relax.Call, *allowed: str) -> None:
 
 
 def are_bytes(call: relax.Call) -> bool:
-    """Return whether a product or a convolution is one of bytes."""
-    return tuple(str(part.ty.dtype.dtype) for part in (*call.args, call)) == BYTES
+    """Return whether a product or a convolution is one of bytes, or of int16 that were bytes."""
+    return tuple(str(part.ty.dtype.dtype) for part in (*call.args, call)) in (BYTES, PAIRS)
 
 
 def check_elements(*tensors: relax.Expr) -> None:

@@ -1,7 +1,8 @@
 """Weights in the order the micro-kernel reads them: [panel of lanes][k][lane], the last panel filled with zeros.
 
 bfloat16, of which an instruction multiplies two steps of k: [panel of lanes][k / 2][lane][k % 2], the last two axes as
-one, an odd k filled with a zero; bytes, of which one multiplies four steps, [panel of lanes][k / 4][lane][k % 4].
+one, an odd k filled with a zero; bytes, of which one multiplies four steps, [panel of lanes][k / 4][lane][k % 4]; int16
+as bfloat16, in int8 where that holds them.
 
 Where nothing is filled with zeros these are views, which are copied once, to where they stay.
 
@@ -89,14 +90,9 @@ def pack_matmul(weight: Array, lanes: int) -> Array:
     return np.transpose(padded.reshape(depth, panels, lanes), (1, 0, 2))
 
 
-def pack_matmul_pairs(weight: Array, lanes: int) -> Array:
-    """Return a K x N matrix as [ceil(N / lanes), ceil(K / 2), lanes * 2]."""
-    return _join_steps(pack_matmul(weight, lanes), 2)
-
-
-def pack_matmul_bytes(weight: Array, lanes: int) -> Array:
-    """Return a K x N matrix as [ceil(N / lanes), ceil(K / 4), lanes * 4]."""
-    return _join_steps(pack_matmul(weight, lanes), 4)
+def pack_matmul_joined(weight: Array, lanes: int, joined: int) -> Array:
+    """Return a K x N matrix as [ceil(N / lanes), ceil(K / joined), lanes * joined]."""
+    return _join_steps(pack_matmul(_narrowed(weight), lanes), joined)
 
 
 def pack_conv2d(weight: Array, groups: int, lanes: int) -> Array:
@@ -145,9 +141,17 @@ EACH_TAP = Packing(_pack_taps, _write_taps)
 def pack_conv2d_joined(weight: Array, groups: int, lanes: int, merged: bool, joined: int) -> Array:
     """Return OIHW weights as [groups, ceil(O / groups / lanes), KH, KW, ceil(I / joined), lanes * joined], or, where
     taps of a row and their channels are `merged` as one k, [..., KH, 1, ceil(KW * I / joined), lanes * joined]."""
-    packed = pack_conv2d(weight, groups, lanes)
+    packed = pack_conv2d(_narrowed(weight), groups, lanes)
     *outer, width, depth, _ = packed.shape
     return _join_steps(packed.reshape(*outer, 1, width * depth, lanes) if merged else packed, joined)
+
+
+def _narrowed(weight: Array) -> Array:
+    """Return weights of int16 as int8 where that holds them: half as many bytes to read."""
+    if weight.dtype != np.int16 or not weight.size:
+        return weight
+    limits = np.iinfo(np.int8)
+    return weight.astype(np.int8) if limits.min <= weight.min() <= weight.max() <= limits.max else weight
 
 
 def _join_steps(packed: Array, many: int) -> Array:

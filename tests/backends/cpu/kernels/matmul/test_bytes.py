@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
+import tvm
 from tvm import relax
 from tvm.relax import op
 
 import fusion
 from fusion import context
 from partition.access import MATMUL
-from tests.backends.cpu.kernels.anchored import run
+from tests.backends.cpu.kernels.anchored import groups, run
 from tests.passes.test_multiply_bytes import drawn
 
-pytestmark = pytest.mark.skipif(
-    not context.resolve("llvm").compiler.machine.dot_bytes, reason="the CPU has no instructions for products of bytes"
-)
+MACHINE = context.resolve("llvm").compiler.machine
+FORMS = [
+    pytest.param(("uint8", "int8"), marks=pytest.mark.skipif(not MACHINE.dot_bytes, reason="the CPU has no VNNI")),
+    pytest.param(("int16", "int8"), marks=pytest.mark.skipif(not MACHINE.dot_pairs, reason="the CPU has no AVX2")),
+    pytest.param(("int16", "int16"), marks=pytest.mark.skipif(not MACHINE.dot_pairs, reason="the CPU has no AVX2")),
+]
+"""Of rows in memory, and of packed weights."""
 
+in_all_forms = pytest.mark.parametrize("form", FORMS)
 SHAPES = [(1, 1, 1), (3, 5, 7), (1, 384, 40), (13, 30, 33), (33, 64, 17), (70, 63, 40), (100, 95, 300), (64, 1602, 33)]
 
 
+def drawn_operands(form: tuple[str, str], *shapes: tuple[int, int]) -> list[np.ndarray]:
+    """Return rows and matrices: bytes, or int16 of nine bits where that is what weights are packed as."""
+    first, *others = shapes
+    if form[0] == "uint8":
+        return [drawn("uint8", *first), *(drawn("int8", *shape) for shape in others)]
+    wide = [2 * drawn("int8", *first).astype("int16") + 1]
+    doubled = 2 if form[1] == "int16" else 1
+    return wide + [doubled * drawn("int8", *shape).astype("int16") for shape in others]
+
+
+@in_all_forms
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("rows", "depth", "channels"), SHAPES)
-def test_products_are_exact(rows: int, depth: int, channels: int, threads: int) -> None:
-    data, weights = drawn("uint8", rows, depth), drawn("int8", depth, channels)
+def test_products_are_exact(form: tuple[str, str], rows: int, depth: int, channels: int, threads: int) -> None:
+    data, weights = drawn_operands(form, (rows, depth), (depth, channels))
 
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         return op.matmul(x, relax.const(weights), out_dtype="int32")
@@ -34,8 +53,9 @@ def test_products_are_exact(rows: int, depth: int, channels: int, threads: int) 
     assert ran.templates() == [MATMUL]
 
 
-def test_several_products_of_the_same_rows_and_what_is_behind_them() -> None:
-    data, first, second = drawn("uint8", 50, 72), drawn("int8", 72, 40), drawn("int8", 72, 90)
+@in_all_forms
+def test_several_products_of_the_same_rows_and_what_is_behind_them(form: tuple[str, str]) -> None:
+    data, first, second = drawn_operands(form, (50, 72), (72, 40), (72, 90))
     scales = np.linspace(1e-4, 2e-4, 90, dtype="float32")
 
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -51,6 +71,16 @@ def test_several_products_of_the_same_rows_and_what_is_behind_them() -> None:
     np.testing.assert_array_equal(other, np.clip(np.rint(scaled), -128, 127).astype("int8"))
 
 
+@pytest.mark.skipif(not MACHINE.dot_pairs, reason="the CPU has no AVX2")
+def test_pairs_of_the_largest_bytes_do_not_saturate() -> None:
+    data, weights = np.full((7, 64), 255, "int16"), np.full((64, 24), 127, "int16")
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(x, relax.const(weights), out_dtype="int32")
+
+    np.testing.assert_array_equal(run(build, [data], "llvm", 1).outputs[0], 64 * 255 * 127)
+
+
 _OPEN = """
 <ir_version: 8, opset_import: ["": 17]>
 integers (uint8[n, 70] x, uint8 zero) => (int32[n, 50] y) {
@@ -59,8 +89,10 @@ integers (uint8[n, 70] x, uint8 zero) => (int32[n, 50] y) {
 """
 
 
-def test_any_number_of_rows() -> None:
-    weights = drawn("int8", 70, 50)
+@pytest.mark.skipif(not (MACHINE.dot_bytes or MACHINE.dot_pairs), reason="the CPU has neither VNNI nor AVX2")
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_any_number_of_rows(dtype: str) -> None:
+    weights = drawn(dtype, 70, 50)
     model = onnx.parser.parse_model(_OPEN)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     module = fusion.compile(model, threads=2, wait=True, strict=True)
@@ -68,3 +100,28 @@ def test_any_number_of_rows() -> None:
         data = drawn("uint8", rows, 70)
         (found,) = module.run({"x": data, "zero": np.uint8(9)}).values()
         np.testing.assert_array_equal(found, (data.astype("int64") - 9) @ weights)
+
+
+INSTRUCTIONS = [
+    ("haswell", "int16", r"vpmaddwd\s.*%ymm"),
+    ("skylake-avx512", "int16", r"vpmaddwd\s.*%zmm"),
+    ("alderlake", "uint8", r"vpdpbusd\s.*%ymm"),
+    ("icelake-server", "uint8", r"vpdpbusd\s.*%zmm"),
+]
+
+
+@pytest.mark.parametrize(("cpu", "dtype", "instruction"), INSTRUCTIONS)
+def test_each_cpu_has_the_instruction_of_its_vectors(cpu: str, dtype: str, instruction: str) -> None:
+    """Of code that need not run here."""
+    compiler = context.resolve(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}", threads=1).compiler
+    left, right = compiler.byte_products[0]
+    assert left == dtype
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(x, relax.const(drawn("int8", 64, 48).astype(right)), out_dtype="int32")
+
+    (kernel,) = groups(build, [drawn("int8", 20, 64).astype(left)], lanes=compiler.machine.vector_lanes)
+    scheduled = compiler.schedule(kernel).func.with_attr("global_symbol", "kernel")
+    code = compiler.generate_module(tvm.IRModule({"kernel": scheduled})).inspect_source("asm")
+    assert re.search(instruction, code)
+    assert "vpmaddubsw" not in code

@@ -14,7 +14,7 @@ from tvm.relax import op
 from backends.cpu.kernels.shared.blocking import choose_blocking
 from backends.cpu.kernels.shared.byte_products import BYTES_IN_TILES
 from backends.cpu.kernels.shared.extents import Extents, may_be_in_tiles
-from backends.cpu.kernels.shared.lowering.packing import pack_matmul_bytes
+from backends.cpu.kernels.shared.lowering.packing import pack_matmul_joined
 from backends.cpu.kernels.shared.packed_tiles import TilePacking
 from backends.cpu.kernels.shared.tile_products import TileSteps
 from backends.cpu.machine import Machine
@@ -95,7 +95,7 @@ def test_convolutions_are_exact(
 def test_bytes_are_packed_in_the_order_of_tiles(depth: int) -> None:
     weights = drawn("int8", depth, 40)
     steps = TileSteps((), depth, BYTES_IN_TILES)
-    packed = TilePacking(steps)(pack_matmul_bytes(weights, 16))[:-16].reshape(steps.strips, 3, 8, 16, 16, 4)
+    packed = TilePacking(steps)(pack_matmul_joined(weights, 16, 4))[:-16].reshape(steps.strips, 3, 8, 16, 16, 4)
     columns = packed.transpose(1, 4, 0, 2, 3, 5).reshape(48, -1)
     np.testing.assert_array_equal(columns[:40, :depth].T, weights)
     assert not columns[40:].any()
