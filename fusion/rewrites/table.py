@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fusion.rewrites.rule import Rule
 from fusion.rewrites.rules.activations import GELU, GELU_TANH, SILU, SOFTMAX
-from fusion.rewrites.rules.broadcasts import ALL_OR_NONE, IN_ORDER, REPEAT_LATE
+from fusion.rewrites.rules.broadcasts import ALL_OR_NONE, REPEAT_LATE
 from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NORM
 from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE
 from fusion.rewrites.rules.pads import PAD
 from fusion.rewrites.rules.parallel import PARALLEL_SUM
 from fusion.rewrites.rules.scales import SCALE_BEHIND, SCALE_IN_FRONT, SHIFT_BEHIND, SHIFT_IN_FRONT, SHIFT_OF_NORM
 from fusion.rewrites.rules.sums import STACKED_SUM
+from fusion.rewrites.rules.takes import IN_ORDER, ROWS_FIRST
 from fusion.rewrites.rules.windows import DILATED_CONV
 
 RULES: tuple[Rule, ...] = (
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     BATCH_NORM,
     IDENTITY,
     IN_ORDER,
+    ROWS_FIRST,
     ALL_OR_NONE,
     REPEAT_LATE,
     PAD,

@@ -1,4 +1,4 @@
-"""What is taken in its own order, kept whole, or repeated along axes: masks of attentions as exporters write them."""
+"""What a constant leaves as it is, and what is repeated along axes: masks of attentions as exporters write them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,6 @@ from tvm.relax import op
 from fusion.operators import OperatorKind, of_kind
 from fusion.rewrites.graph import CONSTANT, Emit, Value
 from fusion.rewrites.rule import Example, Rule, scalar
-
-
-def _taken_in_order(root: Value) -> Value | None:
-    """Return what `root` takes from, where it takes all of it in its own order."""
-    data, indices = root.args
-    if indices.op != CONSTANT or not data.shape:
-        return None
-    axis = root.attrs.axis
-    extent = data.shape[0 if axis is None else int(axis)]
-    in_order = np.array_equal(indices.array.reshape(-1), np.arange(extent))
-    return data if in_order and (axis is not None or len(data.shape) == 1) else None
-
-
-def _take_example(b: relax.BlockBuilder, x: relax.Var, last: int = 39) -> relax.Expr:
-    places = np.append(np.arange(39), last).astype("int64").reshape(1, 1, 40)
-    return op.exp(b.emit(op.take(x, relax.const(places), 1)))
-
-
-IN_ORDER = Rule(
-    name="in_order",
-    form="take(x, [0, 1, 2, ...])  ->  reshape(x)",
-    source="ONNX Runtime's GatherToSlice",
-    assumes="the indices are all of the axis",
-    roots=frozenset(("take",)),
-    match=_taken_in_order,
-    build=lambda emit, root, data: data.expr if data.shape == root.shape else op.reshape(data.expr, root.shape),
-    example=Example(_take_example, ((3, 40),)),
-    near_miss=Example(lambda b, x: _take_example(b, x, 38), ((3, 40),)),
-)
 
 _NEUTRAL = {"logical_and": True, "logical_or": False}
 

@@ -23,7 +23,7 @@ from backends.cuda.codegen.generate import CudaKernel
 from backends.cuda.codegen.without_spills import Taken, without_spills
 from backends.cuda.devices import DEVICES, CudaDevice
 from backends.cuda.schedule import TEMPLATES
-from backends.kernel import UNSCHEDULED, KernelInfo
+from backends.kernel import UNSCHEDULED
 from bench import zoo
 from fusion import context
 from fusion.errors import UnsupportedOperatorError
@@ -103,16 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def kernels_of(model: zoo.ZooModel, arch: str, precision: str, folder: Path) -> Iterator[Generated]:
-    """Yield the kernels of a model, as `functions_of` has them."""
-    for info, func in functions_of(model, arch, precision, folder):
-        for launch in generate_kernels(info.name, func, arch).launches:
-            yield Generated(info.template, info.work, launch.kernel)
-
-
-def functions_of(
-    model: zoo.ZooModel, arch: str, precision: str, folder: Path
-) -> Iterator[tuple[KernelInfo, tirx.PrimFunc]]:
-    """Yield the kernels of a model with their loops.
+    """Yield the kernels of a model.
 
     Args:
         precision: One of `PRECISIONS`.
@@ -130,7 +121,8 @@ def functions_of(
         info = lowered.kernels[symbol.name_hint]
         if info.template == UNSCHEDULED:
             raise UnsupportedOperatorError(f"{symbol.name_hint} of {model.name} has no kernel")
-        yield info, func
+        for launch in generate_kernels(symbol.name_hint, func, arch).launches:
+            yield Generated(info.template, info.work, launch.kernel)
 
 
 def _used(kernels: list[Generated], arch: str, kept: KeptResources) -> list[Used]:

@@ -82,6 +82,9 @@ CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (lambda b, x: op.permute_dims(x, [0, 2, 1]), lambda x: x.transpose(0, 2, 1), [(2, 64, 96)]),
     (lambda b, x: op.permute_dims(x, [1, 0]), lambda x: x.T, [(801, 64)]),
     (lambda b, x: op.permute_dims(x, [1, 0]), lambda x: x.T, [(32, 1089)]),
+    (lambda b, x: op.permute_dims(x, [0, 2, 3, 1]), lambda x: x.transpose(0, 2, 3, 1), [(1, 3, 40, 48)]),
+    (lambda b, x: op.permute_dims(x, [0, 3, 1, 2]), lambda x: x.transpose(0, 3, 1, 2), [(1, 40, 48, 3)]),
+    (lambda b, x: op.permute_dims(x, [0, 2, 1]), lambda x: x.transpose(0, 2, 1), [(40, 4, 34)]),
 ]
 
 

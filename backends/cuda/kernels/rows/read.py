@@ -98,8 +98,10 @@ def region_of_rows(stages: Sequence[Stage], outputs: Collection[Var]) -> RowRegi
 
 
 def _reads_along_row(region: RowRegion, stage: Stage) -> bool:
-    """Return whether a reduction reads its row from memory, or from a stage that made it, element after element."""
-    column, found = Var("column", "int64"), []
+    """Return whether a reduction reads its row from memory, or from a stage that made it, element after element, and
+    nothing across rows, as weights are whose neighbours are of the next result: there threads have results side by
+    side."""
+    column, found, across = Var("column", "int64"), list[bool](), list[bool]()
     axes = region.axes_of(stage)
     place = dict(zip((axis.var for axis in axes), unravel(column, [axis.extent for axis in axes]), strict=True))
     place |= {axis.var: tirx.const(0, "int64") for axis in stage.spatial}
@@ -110,13 +112,15 @@ def _reads_along_row(region: RowRegion, stage: Stage) -> bool:
 
     def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
         start = tirx.const(0, "int64") if buffer in made else region.row * region.width
-        rest = analyzer.simplify(flat_index(shape_of(buffer), indices, analyzer) - column)
+        at = analyzer.simplify(flat_index(shape_of(buffer), indices, analyzer))
+        rest = analyzer.simplify(at - column)
+        across.append(buffer not in made and uses(at, column) and uses(rest, column))
         is_long = region.width >= _LEAST and not uses(rest, column)
         found.append(is_long or analyzer.can_prove_equal(rest, start))
         return tirx.BufferLoad(buffer, list(indices))
 
     Resolver(region.inlined, load, analyzer).resolve(stage.value, place)
-    return any(found)
+    return any(found) and not any(across)
 
 
 def indices_of(stages: Iterable[Stage]) -> set[Var]:

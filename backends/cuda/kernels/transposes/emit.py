@@ -38,7 +38,8 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
             b[row_tile + line, column_tile + column] = max(tile[column, line], 0.0)
     ```
 
-    Where lines begin inside of sectors, warps begin where sectors do, and tiles are longer (`choose_tile`).
+    Where lines begin inside of sectors, warps begin where sectors do, and tiles are longer (`choose_tile`); where they
+    are few and short, as those of groups of channels, a block has several places of the outer axes.
 
     Raises:
         Declined: `read_transpose` cannot read it.
@@ -46,7 +47,7 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
     parts = read_transpose(func)
     tile = choose_tile(parts)
     extents = parts.sizes
-    tiles = [extents[0], -(-extents[1] // tile.rows), -(-extents[2] // tile.columns)]
+    tiles = [-(-extents[0] // tile.many), -(-extents[1] // tile.rows), -(-extents[2] // tile.columns)]
     nest = Nest()
     with (
         bound_loop(nest, "blockIdx.x", prod(tiles)) as block,
@@ -56,27 +57,27 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
         column_tile = nest.bind("column_tile", tirx.floormod(block, int64(tiles[2])) * tile.columns)
         row_tile = tirx.floormod(tirx.floordiv(block, int64(tiles[2])), int64(tiles[1])) * tile.rows
         row_tile = nest.bind("row_tile", row_tile)
-        outer = nest.bind("outer", tirx.floordiv(block, int64(tiles[1] * tiles[2])))
+        outer = nest.bind("outer", tirx.floordiv(block, int64(tiles[1] * tiles[2])) * tile.many)
         places = _Places(parts, nest, tile, (outer, row_tile, column_tile))
         for buffer, kept in held.items():
             walk = tile.loads[buffer]
 
             def begin(line: Expr, of: Var = buffer) -> Expr:
-                return substitute(parts.turned[of], places.at(int64(0), line).known)
+                return substitute(parts.turned[of], places.at(int64(0), line, int64(0)).known)
 
             with walk.each(nest, thread, begin) as (line, at, is_one):
-                column, row = _parted(at, tile.rows) if walk.is_run else (line, at)
-                place = places.at(row, column)
+                inner, column, row = _parted(at, tile.columns, tile.rows) if walk.is_run else (int64(0), line, at)
+                place = places.at(row, column, inner)
                 with guard(nest, _all(is_one, place.is_inside)):
                     value = load_flat(buffer, substitute(parts.turned[buffer], place.known))
-                    nest.store(kept, [column * tile.line(buffer) + row], value)
+                    nest.store(kept, [(inner * tile.columns + column) * tile.line(buffer) + row], value)
         barrier(nest)
         first = (outer * extents[1] + row_tile) * extents[2] + column_tile
         with tile.stores.each(nest, thread, lambda line: first + line * extents[2]) as (line, at, is_one):
-            row, column = _parted(at, tile.columns) if tile.stores.is_run else (line, at)
-            place = places.at(row, column)
+            inner, row, column = _parted(at, tile.rows, tile.columns) if tile.stores.is_run else (int64(0), line, at)
+            place = places.at(row, column, inner)
             with guard(nest, _all(is_one, place.is_inside)):
-                taken = {buffer: column * tile.line(buffer) + row for buffer in held}
+                taken = {buffer: (inner * tile.columns + column) * tile.line(buffer) + row for buffer in held}
                 place.store({buffer: tirx.BufferLoad(held[buffer], [each]) for buffer, each in taken.items()})
     return func.with_body(nest.finish())
 
@@ -86,13 +87,14 @@ def _all(*conditions: Expr | None) -> Expr | None:
     return tirx.all(*held) if held else None
 
 
-def _parted(at: Expr, width: int) -> tuple[Expr, Expr]:
-    """Return in which line of so many elements the element `at` of a run is, and where in it."""
-    return tirx.floordiv(at, int64(width)), tirx.floormod(at, int64(width))
+def _parted(at: Expr, lines: int, width: int) -> tuple[Expr, Expr, Expr]:
+    """Return which group of lines of so many elements has the element `at` of a run, which line, and where in it."""
+    line = tirx.floordiv(at, int64(width))
+    return tirx.floordiv(line, int64(lines)), tirx.floormod(line, int64(lines)), tirx.floormod(at, int64(width))
 
 
 def _shared(nest: Nest, buffer: Var, tile: TransposeTile) -> Var:
-    elements = tile.columns * tile.line(buffer)
+    elements = tile.many * tile.columns * tile.line(buffer)
     kept = tirx.decl_buffer((elements,), dtype_of(buffer), f"{buffer.name}_tile", scope="shared")
     nest.add(tirx.AllocBuffer(kept))
     return kept
@@ -100,17 +102,18 @@ def _shared(nest: Nest, buffer: Var, tile: TransposeTile) -> Var:
 
 @dataclass(frozen=True)
 class _Places:
-    """The elements of a block's tile, which begins at `first`: the outer axes, the row and the column."""
+    """The elements of a block's tile, which begins at `first`: the place of the outer axes, the row and the column."""
 
     parts: TransposedRegion
     nest: Nest
     tile: TransposeTile
     first: tuple[Expr, Expr, Expr]
 
-    def at(self, row: Expr, column: Expr) -> _Place:
-        """Return one, by its row and column in the tile."""
+    def at(self, row: Expr, column: Expr, inner: Expr) -> _Place:
+        """Return one, by its row, column and place of the outer axes in the tile."""
         outer, first_row, first_column = self.first
-        return _Place(self.parts, self.nest, (outer, first_row + row, first_column + column), self.tile)
+        at = (outer + inner, first_row + row, first_column + column)
+        return _Place(self.parts, self.nest, at, self.tile)
 
 
 class _Place:
@@ -125,7 +128,7 @@ class _Place:
         self.parts, self.nest, self.analyzer = parts, nest, Analyzer()
         named = [nest.bind(name, each) for name, each in zip(("outer", "row", "column"), at, strict=True)]
         conditions = []
-        for var, extent, size in zip(named, parts.sizes, (1, tile.rows, tile.columns), strict=True):
+        for var, extent, size in zip(named, parts.sizes, (tile.many, tile.rows, tile.columns), strict=True):
             self.analyzer.bind(var, Range(int64(0), int64(extent)))
             conditions += [var < extent] if extent % size else []
         self.is_inside = tirx.all(*conditions) if conditions else None

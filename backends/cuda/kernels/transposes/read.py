@@ -20,8 +20,8 @@ from fusion.declined import Declined
 
 Expr = Any
 _DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
-_LEAST = 8
-"""Extent of rows and columns, of which 4 bytes each fill a sector."""
+SHORT = 8
+"""Extent of rows or columns below which 4 bytes each fill no sector, so that a tile has them whole."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def read_transpose(func: tirx.PrimFunc) -> TransposedRegion:
     begin = max(long.index(place) for place in rows) + 1
     outer = tuple(place for place in long[:begin] if place not in rows)
     parts = TransposedRegion(region, outer, rows, tuple(long[begin:]), found)
-    if min(parts.sizes[1:]) < _LEAST:
-        raise Declined(f"rows or columns are fewer than {_LEAST}")
+    if max(parts.sizes[1:]) < SHORT:
+        raise Declined(f"rows and columns are fewer than {SHORT}")
     return parts
 
 

@@ -19,18 +19,22 @@ from tvm.tirx import ForKind
 
 from backends.cuda.devices import STATIC_SHARED, WARP
 from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES
-from backends.cuda.kernels.transposes.read import TransposedRegion
+from backends.cuda.kernels.transposes.read import SHORT, TransposedRegion
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.stages import item_bytes_of, substitute
 from fusion.declined import Declined
 
 THREADS = 256
-_BANK_BYTES = 4
-_SHORT = (WARP, 64)
-_LONG = (*_SHORT, 96, 128, 160, 192)
-"""Elements of a line of a tile. Short ones have more blocks; long ones ask for fewer sectors where these are cut."""
+_BANKS, _BANK_BYTES = 32, 4
+_SMALL = (WARP, 64)
+_LONG = (*_SMALL, 96, 128, 160, 192)
+_BESIDE_SHORT = (256,)
+"""Elements of a line of a tile. Short ones have more blocks; long ones ask for fewer sectors where these are cut,
+or have work for the threads of a block where lines across are short."""
 _LONGEST = 1024
 """Elements of a line that a tile has whole."""
+_ELEMENTS = 1024
+"""Of a tile that has all lines whole: fewer are joined by those of the next places of the outer axes."""
 _UNROLLED = 26
 """Turns that are written out, which 32 lines of 192 elements take."""
 _SHARE_DIGITS = 3
@@ -93,28 +97,35 @@ class TransposeTile:
     Attributes:
         loads: By tensor, along its rows.
         stores: Along the columns of the outputs.
+        many: Places of the outer axes, whose lines are all whole and follow each other.
     """
 
     rows: int
     columns: int
     loads: Mapping[Var, Walk]
     stores: Walk
+    many: int = 1
 
     def line(self, buffer: Var) -> int:
         """Return how many elements lie from one column of a tile to the next in shared memory: lanes that walk along
-        the columns meet different banks, each an odd number of them behind the one before."""
+        the columns meet different banks, each an odd number of them behind the one before. Of few columns they meet
+        several rows of each, for which these have a part of the banks."""
         of_bank = max(1, _BANK_BYTES // item_bytes_of(buffer))
-        return (-(-self.rows // of_bank) | 1) * of_bank
+        words = -(-self.rows // of_bank)
+        if self.columns < SHORT:
+            return (words + (-(-_BANKS // self.columns) - words) % _BANKS) * of_bank
+        return (words | 1) * of_bank
 
     @property
     def shared_bytes(self) -> int:
         """Of all tensors."""
-        return sum(self.columns * self.line(buffer) * item_bytes_of(buffer) for buffer in self.loads)
+        lines = self.many * self.columns
+        return sum(lines * self.line(buffer) * item_bytes_of(buffer) for buffer in self.loads)
 
     @property
     def elements(self) -> int:
         """Of each tensor."""
-        return self.rows * self.columns
+        return self.many * self.rows * self.columns
 
     @property
     def cost(self) -> float:
@@ -134,7 +145,7 @@ def choose_tile(parts: TransposedRegion) -> TransposeTile:
     Raises:
         Declined: Not even the smallest fits the shared memory of a block.
     """
-    tiles = _fitting(parts, _SHORT)
+    tiles = _fitting(parts, _SMALL)
     if not tiles:
         raise Declined("a tile of all that is turned has no room in shared memory")
     best = min(tiles, key=lambda tile: (round(tile.cost, _SHARE_DIGITS), tile.elements))
@@ -146,15 +157,23 @@ def choose_tile(parts: TransposedRegion) -> TransposeTile:
 
 def _fitting(parts: TransposedRegion, sizes: Sequence[int]) -> list[TransposeTile]:
     """Return the tiles of lines of these sizes, or whole ones, that shared memory holds."""
-    lines = ([size for size in sizes if size < extent] + [extent] * (extent <= _LONGEST) for extent in parts.sizes[1:])
+    extents = parts.sizes[1:]
+    sizes = _BESIDE_SHORT if min(extents) < SHORT else sizes
+    lines = ([size for size in sizes if size < extent] + [extent] * (extent <= _LONGEST) for extent in extents)
     tiles = (_tile(parts, rows, columns) for rows, columns in product(*lines))
     return [tile for tile in tiles if tile.shared_bytes <= STATIC_SHARED]
 
 
 def _tile(parts: TransposedRegion, rows: int, columns: int) -> TransposeTile:
-    loads = {buffer: _load_walk(parts, buffer, rows, columns) for buffer in parts.turned}
     width, item = parts.sizes[2], max(item_bytes_of(each.buffer) for each in parts.region.outputs)
     of_sector = SECTOR_BYTES // item
+    if (rows, columns) == parts.sizes[1:] and 2 * rows * columns <= _ELEMENTS:
+        many = min(parts.sizes[0], _ELEMENTS // (rows * columns))
+        if all(_adjoins(parts, buffer) for buffer in parts.turned):
+            elements = many * rows * columns
+            runs = {buffer: _run(elements, item_bytes_of(buffer)) for buffer in parts.turned}
+            return TransposeTile(rows, columns, runs, _run(elements, item), many)
+    loads = {buffer: _load_walk(parts, buffer, rows, columns) for buffer in parts.turned}
     if columns == width and width % of_sector:
         return TransposeTile(rows, columns, loads, _run(rows * columns, item))
     is_aligned = width % of_sector == 0 and columns % of_sector == 0
@@ -168,20 +187,56 @@ def _run(elements: int, item_bytes: int) -> Walk:
 
 def _load_walk(parts: TransposedRegion, buffer: Var, rows: int, columns: int) -> Walk:
     """Return how a tensor is read: as a run where its columns adjoin, and each is whole and no multiple of a sector."""
-    (outer, height, width), item = parts.sizes, item_bytes_of(buffer)
-    of_sector, analyzer = SECTOR_BYTES // item, Analyzer()
-    names = {name: Var(name, "int64") for name in ("outer", "row_tile", "row", "column")}
-    bounds = (outer, -(-height // rows), rows, width)
-    for var, extent in zip(names.values(), bounds, strict=True):
-        analyzer.bind(var, Range(int64(0), int64(extent)))
-
-    def position(row: Expr, column: Expr) -> Expr:
-        return substitute(parts.turned[buffer], parts.axes_at(names["outer"], row, column))
-
-    first = position(names["row_tile"] * rows, names["column"])
-    if rows % of_sector == 0 and analyzer.can_prove_equal(tirx.floormod(first, int64(of_sector)), int64(0)):
+    (_, height, _), item = parts.sizes, item_bytes_of(buffer)
+    of_sector, place = SECTOR_BYTES // item, _AnyPlace.of(parts, buffer, rows)
+    is_even = place.analyzer.can_prove_equal(tirx.floormod(place.begin, int64(of_sector)), int64(0))
+    if rows % of_sector == 0 and is_even:
         return Walk(columns, rows, height, item, is_run=False, is_aligned=True)
-    adjoins = position(names["row"], names["column"]) - position(int64(0), int64(0))
-    if rows == height and analyzer.can_prove_equal(adjoins, names["column"] * height + names["row"]):
+    if rows == height and place.is_behind(place.column * height + place.row):
         return _run(rows * columns, item)
     return Walk(columns, rows, height, item, is_run=False, is_aligned=False)
+
+
+def _adjoins(parts: TransposedRegion, buffer: Var) -> bool:
+    """Return whether columns follow each other in a tensor, and places of the outer axes too."""
+    _, height, width = parts.sizes
+    place = _AnyPlace.of(parts, buffer, height)
+    return place.is_behind((place.outer * width + place.column) * height + place.row, outer=int64(0))
+
+
+@dataclass(frozen=True)
+class _AnyPlace:
+    """Any element of a tensor, by variables."""
+
+    parts: TransposedRegion
+    buffer: Var
+    rows: int
+    outer: Var
+    row_tile: Var
+    row: Var
+    column: Var
+    analyzer: Analyzer
+
+    @classmethod
+    def of(cls, parts: TransposedRegion, buffer: Var, rows: int) -> _AnyPlace:
+        """Return one, of tiles of so many rows."""
+        (outer, height, width), analyzer = parts.sizes, Analyzer()
+        names = {name: Var(name, "int64") for name in ("outer", "row_tile", "row", "column")}
+        for var, extent in zip(names.values(), (outer, -(-height // rows), rows, width), strict=True):
+            analyzer.bind(var, Range(int64(0), int64(extent)))
+        return cls(parts, buffer, rows, **names, analyzer=analyzer)
+
+    def position(self, outer: Expr, row: Expr, column: Expr) -> Expr:
+        """Return where in memory an element is."""
+        return substitute(self.parts.turned[self.buffer], self.parts.axes_at(outer, row, column))
+
+    @property
+    def begin(self) -> Expr:
+        """Where the line of a tile begins."""
+        return self.position(self.outer, self.row_tile * self.rows, self.column)
+
+    def is_behind(self, distance: Expr, outer: Expr | None = None) -> bool:
+        """Return whether this is so far behind the first element at its outer place, or at another one."""
+        first = self.position(self.outer if outer is None else outer, int64(0), int64(0))
+        here = self.position(self.outer, self.row, self.column)
+        return bool(self.analyzer.can_prove_equal(here - first, distance))
