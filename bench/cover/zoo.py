@@ -28,7 +28,8 @@ from bench.result import ComparisonResult, EngineResult, Ratio, notes
 from fusion.module.archive import MANIFEST
 
 BACKENDS = ("onednn", "onnxruntime", "openvino", "cpu")
-ALONE = "fusion on cpu"
+ALONE, DEFAULT = "fusion on cpu", "fusion by default"
+_ALONE = (ALONE, DEFAULT)
 _OURS = ("cpu", "onnxruntime")
 _PEERS = ("onnxruntime", "openvino")
 _MODULE = "bench.cover.placing"
@@ -61,12 +62,14 @@ class PlacedModel:
         known: From what was measured by the first.
         again: As any user does who compiles the same model once more.
         alone: For our kernels alone, which were measured.
+        default: For our kernels alone, by the default effort, which measures nothing.
     """
 
     first: Compilation
     known: Compilation
     again: Compilation
     alone: Compilation
+    default: Compilation
 
 
 @dataclass(frozen=True)
@@ -90,14 +93,22 @@ class ModelFolder:
         return self.folder / "alone.fusion"
 
     @property
-    def is_alone(self) -> bool:
-        """Whether both have the same code and weights."""
-        return _program_of(self.placed) == _program_of(self.alone)
+    def default(self) -> Path:
+        """That of our kernels alone, by the default effort."""
+        return self.folder / "default.fusion"
+
+    @property
+    def others(self) -> dict[str, Path]:
+        """The modules of our kernels alone that have other code or weights than what is placed, by engine."""
+        placed = _program_of(self.placed)
+        ours = {ALONE: self.alone, DEFAULT: self.default}
+        return {name: path for name, path in ours.items() if _program_of(path) != placed}
 
     def compile(
-        self, step: str, job: Job, backends: Sequence[str], saved: Path | None = None, *, cache: bool = False
+        self, step: str, job: Job, backends: Sequence[str], saved: Path | None = None, *, cache: bool = False,
+        records: str = "cache",
     ) -> Compilation:
-        """Return what a step takes, in a process of its own.
+        """Return what a step takes, in a process of its own, with the `records` of a name.
 
         Raises:
             EngineError: It fails.
@@ -107,7 +118,7 @@ class ModelFolder:
             fields = json.loads(path.read_text())
             return Compilation(**{**fields, "notes": tuple(fields["notes"])})
         self.folder.mkdir(parents=True, exist_ok=True)
-        with RemoteProcess(_MODULE, environment={"FUSION_CACHE": str(self.folder / "cache")}) as process:
+        with RemoteProcess(_MODULE, environment={"FUSION_CACHE": str(self.folder / records)}) as process:
             found = Compilation(*process.ask(_DEADLINE_S, "compile", job, backends, saved, cache))
         path.write_text(json.dumps(asdict(found)))
         return found
@@ -146,6 +157,7 @@ def place(job: Job, kept: ModelFolder) -> PlacedModel:
         known=kept.compile("known", job, BACKENDS, kept.placed),
         again=kept.compile("again", job, BACKENDS, cache=True),
         alone=kept.compile("alone", job, _OURS, kept.alone),
+        default=kept.compile("default", replace(job, effort="fast"), _OURS, kept.default, records="cache-default"),
     )
 
 
@@ -156,8 +168,8 @@ def compare(job: Job, plan: ComparisonPlan, kept: ModelFolder, model: zoo.ZooMod
         EngineError: ONNX Runtime, which all are checked against, failed.
     """
     result = ComparisonResult(model.name, {name: tuple(shape) for name, shape in job.shapes.items()}, plan.threads)
-    alone = {} if kept.is_alone else {ALONE: _saved(job, kept.alone)}
-    jobs = {OURS: _saved(job, kept.placed), **alone, **dict.fromkeys(_PEERS, job)}
+    others = {name: _saved(job, path) for name, path in kept.others.items()}
+    jobs = {OURS: _saved(job, kept.placed), **others, **dict.fromkeys(_PEERS, job)}
     result.engines = {name: EngineResult() for name in jobs}
     with TemporaryDirectory(prefix="fusion-cover-") as folder, contextlib.ExitStack() as stack:
         workers: dict[str, Worker] = {}
@@ -186,19 +198,27 @@ def _compared(name: str, kept: ModelFolder, options: argparse.Namespace) -> Comp
     return compare(_job(name, options), plan, kept, zoo.make(name, options.cache))
 
 
-def best_alone(result: ComparisonResult) -> tuple[str, Ratio] | None:
-    """Return the engine that is fastest alone, and its latency over that of the placed model: of our kernels alone 1
-    where they were not timed, as they are the placed model."""
+def best_alone(result: ComparisonResult, ours: str = ALONE) -> tuple[str, Ratio] | None:
+    """Return the engine that is fastest alone of `ours` and the peers, and its latency over that of the placed model:
+    of ours 1 where they were not timed, as they are the placed model."""
     if not result.ratios:
         return None
-    same = {ALONE: Ratio(1.0, 1.0, 1.0)}
-    return min({**same, **result.ratios}.items(), key=lambda each: each[1].median)
+    same = {ours: Ratio(1.0, 1.0, 1.0)}
+    return min({**same, **_of(result, (ours, *_PEERS))}.items(), key=lambda each: each[1].median)
 
 
 def best_peer(result: ComparisonResult) -> tuple[str, Ratio] | None:
     """Return the engine that is fastest alone of those that are not ours, and its latency over the placed model's."""
-    peers = {name: ratio for name, ratio in result.ratios.items() if name != ALONE}
-    return min(peers.items(), key=lambda each: each[1].median, default=None)
+    return min(_of(result, _PEERS).items(), key=lambda each: each[1].median, default=None)
+
+
+def best_beside_default(result: ComparisonResult) -> tuple[str, Ratio] | None:
+    """Return `best_alone` with our kernels by the default effort, which measures nothing."""
+    return best_alone(result, DEFAULT)
+
+
+def _of(result: ComparisonResult, names: Sequence[str]) -> dict[str, Ratio]:
+    return {name: ratio for name, ratio in result.ratios.items() if name in names}
 
 
 def _program_of(path: Path) -> dict[str, tuple[int, int]]:
@@ -209,28 +229,31 @@ def _program_of(path: Path) -> dict[str, tuple[int, int]]:
 
 
 def _line(result: ComparisonResult) -> str:
-    best, peer = best_alone(result), best_peer(result)
-    if best is None or peer is None:
+    best, by_default, peer = best_alone(result), best_beside_default(result), best_peer(result)
+    if best is None or by_default is None or peer is None:
         return f"{result.model}: no numbers"
-    return f"{result.model}: {best[1].median:.3f} of {best[0]}, {peer[1].median:.3f} of {peer[0]}"
+    return f"{result.model}: " + ", ".join(f"{ratio.median:.3f} of {name}" for name, ratio in (best, by_default, peer))
 
 
 def text(found: Sequence[tuple[PlacedModel, ComparisonResult]]) -> str:
     """Return the report as Markdown."""
     header = (
-        "model", "placed ms", f"{ALONE} ms", *(f"{name} ms" for name in _PEERS), "over the better peer", "best alone",
-        "ratio", "search s", "with records s", "again s", "right", "placement",
+        "model", "placed ms", *(f"{name} ms" for name in (*_ALONE, *_PEERS)), "over the better peer", "best alone",
+        "ratio", "with ours by default", "search s", "with records s", "again s", "right", "placement",
     )  # fmt: skip
-    alone, peers = ([best[1].median for _, each in found if (best := of(each))] for of in (best_alone, best_peer))
+    kinds = {"alone": best_alone, "with ours by the default effort": best_beside_default, "peer": best_peer}
+    ratios_of = {
+        kind: [best[1].median for _, each in found if (best := of(each))] for kind, of in kinds.items()
+    }
     return "\n".join([
         markdown.table(header, [_row(placed, result) for placed, result in found]),
         "",
         "ratio = median over the rounds of (latency of the engine that is fastest alone / latency when placed); "
-        f"{ALONE} is as fast where it is the same program.",
+        "ours are as fast where they are the same program.",
         *(
-            f"Of the best {of}, below {_LOSES}: {sum(each < _LOSES for each in ratios)} of {len(ratios)}; "
+            f"Of the best {kind}, below {_LOSES}: {sum(each < _LOSES for each in ratios)} of {len(ratios)}; "
             f"above {_GAINS}: {sum(each > _GAINS for each in ratios)}."
-            for of, ratios in (("alone", alone), ("peer", peers))
+            for kind, ratios in ratios_of.items()
         ),
         *(f"- {result.model}: {note}" for placed, result in found for note in placed.first.notes),
         *(note for _, result in found for note in notes(result)),
@@ -242,10 +265,12 @@ def _row(placed: PlacedModel, result: ComparisonResult) -> markdown.Row:
     latencies: Mapping[str, str] = {
         name: markdown.milliseconds(each.latency_ms) for name, each in result.engines.items()
     }
-    peer, best = best_peer(result), best_alone(result)
+    peer, best, beside_default = best_peer(result), best_alone(result), best_beside_default(result)
     return (
-        result.model, latencies[OURS], latencies.get(ALONE, "the same program"), *(latencies[name] for name in _PEERS),
+        result.model, latencies[OURS], *(latencies.get(name, "the same program") for name in _ALONE),
+        *(latencies[name] for name in _PEERS),
         _ratio(peer[1]) if peer else "", best[0] if best else "", _ratio(best[1]) if best else "",
+        _ratio(beside_default[1]) if beside_default else "",
         f"{placed.first.seconds:.1f}", f"{placed.known.seconds:.1f}", f"{placed.again.seconds:.2f}",
         "yes" if result.passed else "NO", placed.known.placement.partition(";")[0],
     )  # fmt: skip

@@ -7,7 +7,17 @@ from pathlib import Path
 import onnx
 import pytest
 
-from bench.cover.zoo import ALONE, Compilation, ModelFolder, PlacedModel, best_alone, best_peer, text
+from bench.cover.zoo import (
+    ALONE,
+    DEFAULT,
+    Compilation,
+    ModelFolder,
+    PlacedModel,
+    best_alone,
+    best_beside_default,
+    best_peer,
+    text,
+)
 from bench.gate import Verdict
 from bench.peers import OURS
 from bench.peers.engine import Job
@@ -33,20 +43,26 @@ def test_each_step_is_done_once(tmp_path: Path) -> None:
 
 def test_report() -> None:
     result = ComparisonResult("net", {}, 2)
-    rounds = {OURS: [2.0, 2.0], ALONE: [2.1, 2.2], "onnxruntime": [3.0, 3.0], "openvino": [1.9, 2.0]}
+    rounds = {
+        OURS: [2.0, 2.0], ALONE: [2.1, 2.2], DEFAULT: [1.8, 1.8], "onnxruntime": [3.0, 3.0], "openvino": [1.9, 2.0]
+    }  # fmt: skip
     result.engines = {name: EngineResult(each) for name, each in rounds.items()}
     result.ours.verdict = Verdict()
     best, peer = best_alone(result), best_peer(result)
     assert best is not None
     assert (best[0], best[1].median) == ("openvino", 0.975)
     assert best == peer
+    beside_default = best_beside_default(result)
+    assert beside_default is not None
+    assert (beside_default[0], beside_default[1].median) == (DEFAULT, 0.9)
     first = Compilation(9.0, "cpu: 3 operators in 1 calls; a run takes 2 ms", ("with openvino the model takes 3 ms",))
-    report = text([(PlacedModel(first, first, first, first), result)])
+    report = text([(PlacedModel(first, first, first, first, first), result)])
     assert row_of(report) == [
-        "net", "2.00", "2.15", "3.00", "1.95", "0.975 (0.95-1.00)", "openvino", "0.975 (0.95-1.00)", "9.0", "9.0",
-        "9.00", "yes", "cpu: 3 operators in 1 calls",
+        "net", "2.00", "2.15", "1.80", "3.00", "1.95", "0.975 (0.95-1.00)", "openvino", "0.975 (0.95-1.00)", "0.900",
+        "9.0", "9.0", "9.00", "yes", "cpu: 3 operators in 1 calls",
     ]  # fmt: skip
     assert "Of the best alone, below 0.98: 1 of 1; above 1.03: 0." in report
+    assert "Of the best with ours by the default effort, below 0.98: 1 of 1; above 1.03: 0." in report
     assert "- net: with openvino the model takes 3 ms" in report
 
 
@@ -55,8 +71,9 @@ def test_a_model_that_stays_is_as_fast_as_alone() -> None:
     rounds = {OURS: [2.0, 2.0], "onnxruntime": [3.0, 3.2], "openvino": [4.0, 4.0]}
     result.engines = {name: EngineResult(each) for name, each in rounds.items()}
     first = Compilation(9.0, "cpu: 3 operators in 1 calls", ())
-    report = text([(PlacedModel(first, first, first, first), result)])
-    assert row_of(report)[2:8] == ["the same program", "3.10", "4.00", "1.550 (1.50-1.60)", ALONE, "1.000"]
+    report = text([(PlacedModel(first, first, first, first, first), result)])
+    same = "the same program"
+    assert row_of(report)[2:10] == [same, same, "3.10", "4.00", "1.550 (1.50-1.60)", ALONE, "1.000", "1.000"]
     assert "Of the best alone, below 0.98: 0 of 1; above 1.03: 0." in report
     assert "Of the best peer, below 0.98: 0 of 1; above 1.03: 1." in report
 
@@ -69,8 +86,8 @@ def row_of(report: str) -> list[str]:
 def test_programs_are_told_apart(tmp_path: Path) -> None:
     """By code and weights, not by what was measured."""
     kept = ModelFolder(tmp_path)
-    for path, weights, manifest in ((kept.placed, b"1", b"2"), (kept.alone, b"1", b"3")):
+    for path, weights, manifest in ((kept.placed, b"1", b"2"), (kept.alone, b"1", b"3"), (kept.default, b"4", b"2")):
         write_archive(path, {MANIFEST: manifest, "weights": weights})
-    assert kept.is_alone
+    assert kept.others == {DEFAULT: kept.default}
     write_archive(kept.alone, {MANIFEST: b"2", "weights": b"4"})
-    assert not kept.is_alone
+    assert kept.others == {ALONE: kept.alone, DEFAULT: kept.default}
