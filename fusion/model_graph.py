@@ -96,9 +96,12 @@ class ModelGraph:
         calls: After fusion; each comes after those that it reads.
         kept: The edges between kernels that were not fused.
         loops: The loop nest of each kernel, a line for each loop or group of statements, indented by its depth.
+        rewritten: Positions of the calls of each operator that a rewrite made, by the name of its result; the model as
+            it was imported has none of them.
     """
 
     operators: tuple[SourceOperator, ...] = ()
     calls: tuple[GraphCall, ...] = ()
     kept: tuple[KeptEdge, ...] = ()
     loops: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rewritten: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

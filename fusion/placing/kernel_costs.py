@@ -36,9 +36,12 @@ def kernel_costs(found: RegionGraph, form: Specialization) -> list[KernelCost]:
 
 def calls_of(found: RegionGraph, form: Specialization) -> dict[int, frozenset[int]]:
     """Return the operators of a graph that each call of `form` computes, by the position of the call, as far as they
-    are known; one that several calls compute a part of is in the last."""
-    operators = form.graph().operators
+    are known; one that several calls compute a part of is in the last. What rewrites made is among them: mostly that is
+    a product or a convolution whose weights took in a factor."""
+    graph = form.graph()
+    operators = graph.operators
     calls = {each.name: max(each.calls) for each in operators if each.how in (MAPPED, INFERRED) and each.calls}
+    calls |= {name: max(each) for name, each in graph.rewritten.items()}
     groups: dict[int, set[int]] = {}
     for operator, name in enumerate(found.graph.names):
         call = calls.get(found.origins.get(name, name))

@@ -92,8 +92,9 @@ class MeasuredCosts:
             return math.inf
         asked[task.key] = record
         self._wholes.setdefault(whole.key, task.key)
-        # In the network, where weights and inputs lie elsewhere than in a region that is repeated alone.
-        return ours * record.ratio if record.runs else math.inf
+        # In the network weights and inputs lie elsewhere than in a region that is repeated alone, which makes both
+        # slower. Our kernels may be faster there: alone they read and write tensors in the order of their axes.
+        return max(ours * record.ratio, record.seconds) if record.runs else math.inf
 
     def _told_besides(
         self, record: Record, whole: TuningTask, backend: int, parts: tuple[frozenset[int], ...] | None

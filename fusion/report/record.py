@@ -19,7 +19,7 @@ from fusion.passes.concats import Placement
 from fusion.passes.layout import StoredIn
 from fusion.passes.regions import PlacedRegions
 from fusion.passes.take_subgraphs import Taken
-from fusion.report.read_graph import CallReader, Named, OperatorReader, branch_names
+from fusion.report.read_graph import MAIN, CallReader, Named, OperatorReader, branch_names
 from fusion.rewrites import Log
 from partition.formed import Grouping
 
@@ -113,25 +113,39 @@ def record_graph(
     traces = {name: Trace.of(graph.fact) for name, graph in graphs.items()}
     branches = branch_names({name: graph.mod for name, graph in graphs.items()})
     after = CallReader(branches).run(compiled["main"], len(imported.mod["main"].params))
-    into = _calls_of(before, after, traces)
+    followed = {
+        graph: _followed(trace, graph, {name for of, name in before.keys if of == graph}, after)
+        for graph, trace in traces.items()
+    }
+    into = _calls_of(before, after, followed)
     calls = _with_savings(after.calls, after.named, traces)
     kept = tuple(edge for graph, trace in traces.items() for edge in _kept(graph, trace, after.named, calls))
-    return ModelGraph(tuple(_map(before.operators, into)), tuple(calls), kept, dict(loops))
+    own = {name for of, name in before.keys if of == MAIN}
+    rewritten = {name: calls for name, calls in followed[MAIN].items() if name not in own}
+    return ModelGraph(tuple(_map(before.operators, into)), tuple(calls), kept, dict(loops), rewritten)
 
 
-def _calls_of(before: OperatorReader, after: CallReader, traces: Mapping[str, Trace]) -> dict[int, tuple[int, ...]]:
-    """Return the calls of each operator whose result was followed through the passes."""
-    found: dict[int, tuple[int, ...]] = {}
-    variables = {
-        graph: trace.variables({name for of, name in before.keys if of == graph}) for graph, trace in traces.items()
+def _followed(trace: Trace, graph: str, imported: set[str], after: CallReader) -> dict[str, tuple[int, ...]]:
+    """Return the calls of each value of a `graph` that was followed through the passes, by its name; `imported` are the
+    names before any."""
+    found = {
+        name: dict.fromkeys(call for variable in held for call in after.named.get((graph, variable), ()))
+        for name, held in trace.variables(imported).items()
     }
+    return {name: tuple(calls) for name, calls in found.items() if calls}
+
+
+def _calls_of(
+    before: OperatorReader, after: CallReader, followed: Mapping[str, Mapping[str, tuple[int, ...]]]
+) -> dict[int, tuple[int, ...]]:
+    """Return the calls of each operator whose result was `followed` through the passes."""
+    found: dict[int, tuple[int, ...]] = {}
     for position, (graph, name) in enumerate(before.keys):
-        held = variables[graph].get(name, ())
-        calls = dict.fromkeys(call for variable in held for call in after.named.get((graph, variable), ()))
+        calls = followed[graph].get(name, ())
         if before.operators[position].op == "input":
-            calls = dict.fromkeys(after.named.get((graph, name), ()))
+            calls = after.named.get((graph, name), ())
         if calls:
-            found[position] = tuple(calls)
+            found[position] = tuple(dict.fromkeys(calls))
     for graph, results in before.outputs.items():
         # What a graph returns gets the name of its result.
         for made, returned in zip(results, after.outputs.get(graph, ()), strict=False):

@@ -36,3 +36,26 @@ def test_a_convolution_is_one_operator_of_all_its_kernels(axes: int, monkeypatch
     assert sorted(each for cost in costs for each in cost.operators) == [0, 1]
     assert isinstance(form.program, KernelProgram)
     assert sum(cost.seconds for cost in costs) == len(form.program.plan.calls) >= axes
+
+
+def test_what_a_rewrite_made_is_in_its_kernel() -> None:
+    """A convolution whose weights take in a factor has another name than any operator of the model."""
+    shape = [1, 8, 6, 6]
+    random = np.random.default_rng(0).standard_normal
+    constants = {
+        name: random(extents).astype(np.float32)
+        for name, extents in (("w", (8, 8, 1, 1)), ("b", (8,)), ("f", (8, 1, 1)))
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["a"]),
+        helper.make_node("Mul", ["a", "f"], ["c"]),
+        helper.make_node("Add", ["c", "x"], ["d"]),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    proto = model(nodes, [("x", FLOAT, shape)], [("y", FLOAT, shape)], constants)
+    (form,) = fusion.compile(proto, threads=1, cache=False).specializations
+    found = pipeline.regions_of(import_model(proto, strict=True).mod, context.resolve(threads=1))
+    assert [call_name(operator[0].value) for operator in found.operators] == ["nn.conv2d", "add", "add", "nn.relu"]
+    assert found.graph.names[0] not in {operator.name for operator in form.graph().operators}
+    (operators,) = (each for each in costs_module.calls_of(found, form).values() if 0 in each)
+    assert operators == {0, 1, 2, 3}
