@@ -26,7 +26,7 @@ from fusion.signature import FallbackNode, TensorSpec
 from fusion.symbolic.open_weights import Count, Counted, CountedRuns, TableWindow
 from fusion.tensors import tensor_bytes
 
-FORMAT = 15
+FORMAT = 16
 """Raised when a file of the old form cannot be read any more."""
 
 

@@ -15,7 +15,7 @@ from fusion.passes.regions.write import write_region
 from fusion.placement_times import PartTimes
 from fusion.placing.kernel_costs import calls_of
 from fusion.placing.records import REGIONS
-from fusion.placing.region_costs import kernels_task, parts_within, region_task
+from fusion.placing.region_costs import kernels_task, parts_within, region_task, seconds_in_network
 from fusion.placing.search import KernelCost
 from placement.cover.problem import HOST
 from placement.cover.regions import PlacedSubgraph
@@ -63,17 +63,18 @@ def times_of_kernels(
     known = {record.task.key: record for record in knowledge.records(every) if record.runs}
     times: dict[str, PartTimes] = {}
     for name, (ours, there) in asked.items():
-        ratios = {each: known[task.key].ratio for each, task in there.items() if task.key in known}
         if ours.key in known:
-            times[name] = _beside(known[ours.key].seconds, ratios)
+            took = known[ours.key].seconds
+            records = {each: known[task.key] for each, task in there.items() if task.key in known}
+            times[name] = _beside(took, {each: seconds_in_network(record, took) for each, record in records.items()})
     return times
 
 
-def _beside(ours: float, ratios: Mapping[str, float]) -> PartTimes:
-    if not ratios:
-        return PartTimes(ours)
-    best = min(ratios, key=ratios.__getitem__)
-    return PartTimes(ours, best, ours * ratios[best])
+def _beside(took: float, others: Mapping[str, float]) -> PartTimes:
+    if not others:
+        return PartTimes(took)
+    best = min(others, key=others.__getitem__)
+    return PartTimes(took, best, others[best])
 
 
 def times_of_regions(
@@ -97,8 +98,7 @@ def times_of_regions(
         ratios = {each: known[task.key].ratio for each, task in tasks.items() if task.key in known}
         if name in ratios:
             record = known[tasks[name].key]
-            others = {each: ratio for each, ratio in ratios.items() if each != name}
-            best = _beside(record.default_s, {GENERATOR: 1.0, **others})
+            others = {each: record.default_s * ratio for each, ratio in ratios.items() if each != name}
             key = subgraph_key(name, ctx.graph_libraries[name].export(function), ctx.threads)
-            found[key] = PartTimes(record.seconds, best.runner_up, best.runner_up_seconds)
+            found[key] = _beside(record.seconds, {GENERATOR: record.default_s, **others})
     return found

@@ -92,9 +92,7 @@ class MeasuredCosts:
             return math.inf
         asked[task.key] = record
         self._wholes.setdefault(whole.key, task.key)
-        # In the network weights and inputs lie elsewhere than in a region that is repeated alone, which makes both
-        # slower. Our kernels may be faster there: alone they read and write tensors in the order of their axes.
-        return max(ours * record.ratio, record.seconds) if record.runs else math.inf
+        return seconds_in_network(record, ours) if record.runs else math.inf
 
     def _told_besides(
         self, record: Record, whole: TuningTask, backend: int, parts: tuple[frozenset[int], ...] | None
@@ -179,6 +177,15 @@ class MeasuredCosts:
         if needs and not form.subgraphs:
             raise Declined("; ".join(form.notes))
         return self.bench.save(form, ctx)
+
+
+def seconds_in_network(record: Record, ours: float) -> float:
+    """Return what a library takes for a region in the network, where our kernels take `ours`, by what both took alone.
+
+    In the network weights and inputs lie elsewhere than in a region that is repeated alone, which makes both slower.
+    Our kernels may be faster there, as alone they read and write tensors in the order of their axes; a library is not.
+    """
+    return max(ours * record.ratio, record.seconds)
 
 
 def region_task(
