@@ -50,6 +50,7 @@ from fusion.passes.rewrite_reshapes import RewriteReshapes
 from fusion.passes.rotate_halves import RotateHalves
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
+from fusion.passes.split_pool3d import SplitPool3d
 from fusion.passes.tabulate_bytes import TabulateBytes
 from fusion.passes.take_subgraphs import Taken, TakeSubgraphs
 from fusion.passes.widen_convolutions import WidenConvolutions
@@ -132,10 +133,11 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         *passes_before_regions(ctx, techniques),
         *([TakeRegions(ctx.graph_libraries, ctx.places, ctx.threads)] if ctx.graph_libraries else []),
         *([TakeSubgraphs(ctx.libraries, ctx.threads)] if ctx.libraries else []),
-        # Phase 2: convolutions as our kernels compute them; a library takes those of one and three axes as they are
+        # Phase 2: convolutions and pools as our kernels compute them; a library takes them as they are
         WidenConvolutions(),
         SplitConv3d(),
         SplitConv3dTranspose(),
+        SplitPool3d(),
         # Phase 3: where each tensor lies
         AssignLayouts(ctx.compiler.layouts),
         *([LowerPrecision(ctx.compiler.rounding)] if ctx.precision == "bf16" else []),

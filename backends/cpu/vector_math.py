@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, PrimType, TensorLoad
 from tvm_ffi.structural import StructuralMutator
 
+from backends.cpu.arc_functions import ARC_FUNCTIONS
 from backends.cpu.math_without_scalef import WITHOUT_SCALEF
 from backends.cpu.vector_terms import (
     ROUND,
@@ -176,7 +177,7 @@ def _computes(call: Call, kinds: tuple[str, ...]) -> bool:
 
 
 def _has_scalar_call(statement: tirx.Stmt) -> bool:
-    """Return whether a call is left that has no form on vectors (acos, float64's erf): TVM makes its statement a loop
+    """Return whether a call is left that has no form on vectors (sinh, float64's erf): TVM makes its statement a loop
     over the lanes, in which the variables of the vectorised loop around are unknown."""
     return contains(statement, (Call, _is_scalar))
 
@@ -282,10 +283,12 @@ def approximate(call: Call, names: _Names) -> Expr:
     operation = _operation(call)
     if operation == "pow":
         return _power(names, call)
-    if operation not in APPROXIMATIONS:
+    if operation not in APPROXIMATIONS and operation not in ARC_FUNCTIONS:
         return call
     operand, *_ = call.args
     argument = names.bind(operand)
+    if operation in ARC_FUNCTIONS:
+        return ARC_FUNCTIONS[operation](names.bind, argument)
     if operation in WITHOUT_SCALEF and not names.has_scalef:
         return WITHOUT_SCALEF[operation](names.bind, argument)
     return APPROXIMATIONS[operation](names, argument)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusion.rewrites.rule import Rule
-from fusion.rewrites.rules.activations import GELU, GELU_TANH, SILU, SOFTMAX
+from fusion.rewrites.rules.activations import GELU, GELU_TANH, MISH_GATE, SILU, SOFTMAX
 from fusion.rewrites.rules.broadcasts import ALL_OR_NONE, REPEAT_LATE
 from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NORM
 from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE
@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     GELU,
     GELU_TANH,
     SILU,
+    MISH_GATE,
     SOFTMAX,
     LAYER_NORM,
     RMS_NORM,

@@ -16,6 +16,7 @@ from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.lift_weights import lift_weights
 from fusion.passes.split_conv3d import SplitConv3d
 from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
+from fusion.passes.split_pool3d import SplitPool3d
 from fusion.passes.widen_convolutions import WidenConvolutions
 from fusion.passes.widen_half import WidenHalf
 from tests.passes.modules import apply, calls, evaluate, module, names, normal, unchanged, weight
@@ -215,6 +216,43 @@ def test_three_dimensional_convolutions_become_sums_of_images(
     assert (found.count("nn.conv2d"), found.count("add")) == (3, 2)
 
 
+@pytest.mark.parametrize("run", [False, True])
+@pytest.mark.parametrize(("padding", "planes"), [(0, 7), ((1, 0, 1, 0, 1, 0), 5)])
+def test_planes_that_no_two_windows_share_are_channels_of_one_image(run: bool, padding: object, planes: int) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var, w: relax.Expr) -> relax.Expr:
+        return op.nn.conv3d(x, w, (2, 3, 2), padding)
+
+    data, taps = normal(2, 4, planes, 7, 8), weight(8, 4, 2, 3, 2)
+    given = [data, taps.value.numpy()] if run else [data]
+    found = names(apply(SplitConv3d(), build if run else lambda b, x: build(b, x, taps), given))
+    assert (found.count("nn.conv2d"), found.count("add"), found.count("nn.conv3d")) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("run", [False, True])
+@pytest.mark.parametrize(
+    ("taps", "strides", "padding", "dilation", "groups"),
+    [(1, 1, 0, 1, 1), (3, 1, (1, 0, 0, 1, 0, 0), 1, 1), (2, (2, 1, 1), (2, 0, 0, 1, 0, 0), (2, 1, 1), 2)],
+)  # fmt: skip
+def test_windows_of_one_pixel_see_one_image_of_the_depth(
+    run: bool, taps: int, strides: object, padding: object, dilation: object, groups: int
+) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var, w: relax.Expr) -> relax.Expr:
+        return op.nn.conv3d(x, w, strides, padding, dilation, groups)
+
+    data, kernel = normal(2, 4, 7, 3, 5), weight(6, 4 // groups, taps, 1, 1)
+    given = [data, kernel.value.numpy()] if run else [data]
+    found = names(apply(SplitConv3d(), build if run else lambda b, x: build(b, x, kernel), given))
+    assert (found.count("nn.conv2d"), found.count("permute_dims"), found.count("nn.conv3d")) == (1, 0, 0)
+
+
+def test_windows_of_one_pixel_that_leave_pixels_out_are_sums_of_images() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv3d(x, weight(3, 2, 2, 1, 1), (1, 2, 2))
+
+    found = names(apply(SplitConv3d(), build, [normal(1, 2, 4, 5, 5)]))
+    assert (found.count("nn.conv2d"), found.count("add")) == (2, 1)
+
+
 def test_weights_of_the_run_of_three_dimensions_are_cut_into_planes_by_it() -> None:
     arrays = [normal(1, 2, 5, 5, 5), normal(3, 2, 3, 3, 3)]
     found = names(apply(SplitConv3d(), lambda b, x, w: op.nn.conv3d(x, w), arrays))
@@ -224,6 +262,36 @@ def test_weights_of_the_run_of_three_dimensions_are_cut_into_planes_by_it() -> N
 def test_half_weights_of_three_dimensions_stay() -> None:
     half = relax.const(np.ones((3, 2, 2, 2, 2), "float16"))
     unchanged(SplitConv3d(), lambda b, x: op.nn.conv3d(x, half), [normal(1, 2, 4, 4, 4).astype("float16")])
+
+
+# --- SplitPool3d ---
+
+
+@pytest.mark.parametrize(
+    ("size", "strides", "padding", "dilation", "ceil"),
+    [
+        (2, 2, 0, 1, False), (3, 2, 1, 1, False), ((2, 3, 1), (1, 2, 1), (1, 1, 0, 0, 1, 0), 1, False),
+        (2, (3, 1, 2), 0, (2, 1, 2), False), (3, 2, 1, 1, True),
+    ],
+)  # fmt: skip
+def test_three_dimensional_maxima_are_those_of_images(
+    size: object, strides: object, padding: object, dilation: object, ceil: bool
+) -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.max_pool3d(x, size, strides, padding, dilation, ceil)
+
+    found = names(apply(SplitPool3d(), build, [normal(2, 3, 7, 8, 9)]))
+    assert (found.count("nn.max_pool2d"), found.count("nn.max_pool3d")) == (1, 0)
+
+
+@pytest.mark.parametrize(("size", "strides"), [(2, 2), ((3, 1, 2), (2, 1, 2))])
+def test_three_dimensional_averages_without_padding_are_those_of_images(size: object, strides: object) -> None:
+    found = names(apply(SplitPool3d(), lambda b, x: op.nn.avg_pool3d(x, size, strides), [normal(2, 3, 7, 8, 9)]))
+    assert (found.count("nn.avg_pool2d"), found.count("nn.avg_pool3d")) == (1, 0)
+
+
+def test_three_dimensional_averages_of_padded_images_stay() -> None:
+    unchanged(SplitPool3d(), lambda b, x: op.nn.avg_pool3d(x, 3, 2, 1), [normal(1, 2, 4, 4, 4)])
 
 
 # --- SplitConv3dTranspose ---

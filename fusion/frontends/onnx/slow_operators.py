@@ -13,7 +13,7 @@ from fusion.frontends.onnx.convert import has_converter
 from fusion.frontends.onnx.fused import has_rule
 from fusion.frontends.onnx.types import dtype_name, known_dims
 
-_HALF, _FLOAT, _DOUBLE = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
+_HALF, _DOUBLE = TensorProto.FLOAT16, TensorProto.DOUBLE
 _BYTE, _LONG = TensorProto.UINT8, TensorProto.INT64
 Types = Mapping[str, TypeProto]
 
@@ -34,8 +34,6 @@ class Slow:
 # By operator and the dtype of its first operand: whatever is slower than 1.2 times. One thread of Zen 5 with AVX-512;
 # 64 channels of 28x28, 128x256x256, rows of 1024. MaxPool (1.5) stays: for NaN it has results of its own.
 SLOW = {
-    ("Atan", _HALF): Slow(23, 26.0),
-    ("Atan", _FLOAT): Slow(79, 74.0),
     ("TopK", _LONG): Slow(16, 7.6),
     ("MatMul", _DOUBLE): Slow(10, 0.2),
     ("Gemm", _DOUBLE): Slow(4.6, 0.09),

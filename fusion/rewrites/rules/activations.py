@@ -76,6 +76,45 @@ SILU = Rule(
 )
 
 
+_Z = Is("exp", Is("negative", Is("abs", _X)))
+_SERIES = Product(_Z, Sum(minus(Product(_Z, Sum(minus(Product(_Z, number=1 / 3)), number=0.5))), number=1.0))
+_LOG = Is("where", Is("less", _Z, Sum(number=0.01)), _SERIES, Is("log", Sum(_Z, number=1.0)))
+_SOFTPLUS = Either(Sum(Is("nn.relu", _X), _LOG), Is("log", Sum(Is("exp", _X), number=1.0)))
+_GATE_IS_ONE = 20.0
+"""From here on tanh(softplus(x)) is 1 in float32, and e^2x does not overflow."""
+
+
+def _mish_gate(emit: Emit, root: Value, names: Names) -> relax.Expr:
+    if root.dtype != "float32":
+        raise Declined(f"it is of {root.dtype}, not float32")
+    power = emit(op.exp(emit(op.minimum(names["x"].expr, scalar(_GATE_IS_ONE)))))
+    above = emit(op.multiply(power, emit(op.add(power, scalar(2)))))
+    return op.divide(above, emit(op.add(above, scalar(2))))
+
+
+def _softplus_example(b: relax.BlockBuilder, x: relax.Var, cut: float = 0.01) -> relax.Expr:
+    z = b.emit(op.exp(b.emit(op.negative(b.emit(op.abs(x))))))
+    slope = b.emit(op.subtract(scalar(0.5), b.emit(op.multiply(z, scalar(1 / 3)))))
+    inner = b.emit(op.subtract(scalar(1), b.emit(op.multiply(z, slope))))
+    logarithm = b.emit(op.log(b.emit(op.add(z, scalar(1)))))
+    small = b.emit(op.less(z, scalar(cut)))
+    chosen = b.emit(op.where(small, b.emit(op.multiply(z, inner)), logarithm))
+    return op.tanh(b.emit(op.add(b.emit(op.nn.relu(x)), chosen)))
+
+
+MISH_GATE = Rule(
+    name="mish_gate",
+    form="tanh(log(1 + e^x))  ->  n / (n + 2), n = e^x (e^x + 2)",
+    source="Misra, Mish (BMVC 2020), by the definition of tanh",
+    assumes="nothing: both are 1 where e^x would overflow",
+    roots=frozenset(("tanh",)),
+    match=matcher(Is("tanh", _SOFTPLUS)),
+    build=_mish_gate,
+    example=Example(_softplus_example, ((3, 40),)),
+    near_miss=Example(lambda b, x: _softplus_example(b, x, 0.5), ((3, 40),)),
+)
+
+
 def _softmax(emit: Emit, root: Value, names: Names) -> relax.Expr:
     axes = [_axes(names[reduced]) for reduced in ("max", "sum")]
     if axes[0] != axes[1] or len(axes[0]) != 1:

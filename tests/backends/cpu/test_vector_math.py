@@ -47,6 +47,9 @@ FUNCTIONS: dict[str, tuple[Callable, Callable, float, float]] = {
     "log1p": (tirx.log1p, np.log1p, 4, 0),
     "sin": (tirx.sin, np.sin, 2, 1e-7),
     "cos": (tirx.cos, np.cos, 2, 1e-7),
+    "atan": (tirx.atan, np.arctan, 2, 0),
+    "asin": (tirx.asin, np.arcsin, 3, 0),
+    "acos": (tirx.acos, np.arccos, 3, 0),
 }
 
 
@@ -98,7 +101,7 @@ def test_error_bound_over_the_whole_range(name: str, has_scalef: bool) -> None:
     assert not bad.any(), f"{name} at {x[bad][:3]}: {ulp[bad][:3]} ulp"
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "gelu", "log"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "gelu", "log", "atan", "asin", "acos"])
 @pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
 def test_the_vectorised_loop_has_no_scalar_calls(name: str, target: str) -> None:
     library = build(FUNCTIONS[name][0], target=context.resolve(target).target, has_scalef="avx512" in target)
@@ -125,6 +128,16 @@ def test_error_bound_where_the_pieces_meet(name: str, has_scalef: bool) -> None:
     x = np.linspace(0.5, 1.2, SIZE, dtype="float32")
     ulp, _ = errors(run(build(call, has_scalef=has_scalef), x), reference(x.astype("float64")))
     assert ulp.max() <= ulp_allowed
+
+
+@pytest.mark.parametrize("name", ["atan", "asin", "acos"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_error_bound_of_arc_functions_where_they_are_defined(name: str) -> None:
+    call, reference, ulp_allowed, _ = FUNCTIONS[name]
+    x = np.concatenate([np.linspace(-1.001, 1.001, SIZE // 2), np.linspace(-9, 9, SIZE // 2)]).astype("float32")
+    got, expected = run(build(call), x), reference(x.astype("float64"))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    assert errors(got, expected)[0][np.isfinite(expected)].max() <= ulp_allowed
 
 
 @pytest.mark.parametrize("has_scalef", [False, True])
