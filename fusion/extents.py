@@ -41,20 +41,24 @@ class Extent:
 
 @dataclass(frozen=True)
 class DerivedSize:
-    """A symbol whose size follows from other symbols: `sum(parts) // divisor`. Examples are the width of an image after
-    a stride of 2, `(width + 1) // 2`, and the length of two rows after one another."""
+    """A symbol whose size follows from other symbols: `sum(parts) // divisor`, or `most` where that is smaller and not
+    0. Examples are the width of an image after a stride of 2, `(width + 1) // 2`, the length of two rows after one
+    another, and how many boxes a detector keeps, `min(boxes, 100)`."""
 
     symbol: str
     parts: tuple[Extent, ...]
     divisor: int = 1
+    most: int = 0
 
     def at(self, sizes: Sizes) -> int:
-        """Return its size, given those of the other symbols."""
-        return sum(part.at(sizes) for part in self.parts) // self.divisor
+        """Return its size, given those of the other symbols, which may be arrays of them."""
+        size = sum(part.at(sizes) for part in self.parts) // self.divisor
+        return size - (size > self.most) * (size - self.most) if self.most else size
 
     def __str__(self) -> str:
         total = " + ".join(map(str, self.parts))
-        return f"{self.symbol} = {total if self.divisor == 1 else f'({total}) // {self.divisor}'}"
+        size = total if self.divisor == 1 else f"({total}) // {self.divisor}"
+        return f"{self.symbol} = {f'min({size}, {self.most})' if self.most else size}"
 
 
 def with_derived(sizes: Sizes, derived: Iterable[DerivedSize]) -> dict[str, int]:

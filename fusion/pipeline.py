@@ -16,6 +16,7 @@ from backends.backend import KernelCompiler
 from backends.kernel import KernelInfo
 from backends.sized_work import SizedWork
 from backends.tensorir.kernel_info import kernel_info
+from backends.tensorir.legalize.sorting import for_open_sizes
 from backends.tensorir.legalize_calls import LegalizeCalls
 from backends.tensorir.loop_text import loop_lines
 from backends.tensorir.lower_anchors import LowerAnchors
@@ -167,7 +168,10 @@ def operator_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> lis
         # Phase 4: operators become TensorIR
         CallHostFunctions(),
         LowerAnchors(compiler.lowerings),
-        LegalizeCalls(compiler.legalizations, compiler.safe_legalizations),
+        LegalizeCalls(
+            for_open_sizes(compiler.legalizations) if ctx.opens_sizes else compiler.legalizations,
+            compiler.safe_legalizations,
+        ),
         relax.transform.DeadCodeElimination(["main"]),  # a value that nobody reads would be a reader of others
     ]
 

@@ -15,6 +15,7 @@ _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     tirx.Sub: operator.sub,
     tirx.Mul: operator.mul,
     tirx.FloorDiv: operator.floordiv,
+    tirx.Min: min,
     tirx.FloorMod: operator.mod,
 }
 """The arithmetic that shapes may have."""

@@ -240,7 +240,8 @@ def _check_sizes(form: StoredForm, opened: StoredOpenPlan) -> None:
     extents += [extent for info in form.kernels.values() if info.sized is not None for extent in info.sized.extents()]
     same = known == opened.bounds.keys() == opened.typical_sizes.keys()
     for size in opened.derived:
-        if size.divisor < 1 or size.symbol in known or any(not known.issuperset(part.symbols) for part in size.parts):
+        is_told = all(known.issuperset(part.symbols) for part in size.parts)
+        if size.divisor < 1 or size.most < 0 or size.symbol in known or not is_told:
             raise ValueError(f"the form for all sizes has no size {size.symbol!r} that follows from others")
         known.add(size.symbol)
     if not same or any(not known.issuperset(extent.symbols) for extent in extents):

@@ -4,7 +4,8 @@ which ones any model where two choices do not tell enough.
 Of a number only what it is at two sizes is known. Where it grows by `a * d` for a symbol that grows by d, it would also
 be a multiple of another symbol that grows by e if e divides that: so no growth divides a small multiple of another. Nor
 does one become so many times larger as another, or a product of some as a product of others: widths of 320 and 480 with
-batches of 2 and 3 made `20 * batch * height_by_32` of the number of pixels.
+batches of 2 and 3 made `20 * batch * height_by_32` of the number of pixels. What is a number up to a largest one, as
+`min(boxes, 100)` is, is that number in one choice and the largest in the other: elsewhere it is as one of these.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from math import gcd
 import numpy as np
 
 from fusion.declined import Declined
-from fusion.extents import DerivedSize, Sizes, with_derived
+from fusion.extents import DerivedSize, Extent, Sizes, with_derived
 from fusion.symbolic.open_dims import LARGEST, OpenDims
 
-_SMALLEST, _LARGEST = 65, 704
-"""Those that are tried: of images that are not tiny, as stems halve them five times."""
+_SMALLEST, _TRIED_SIZES = 65, 640
+"""From where on sizes are tried, and how many: of images that are not tiny, as stems halve them five times."""
 _SMALLEST_BATCH, _LARGEST_BATCH = 5, 64
 """Those of batches that are divided: a half of 2 is as much as a half of 3."""
 _DIVISION = 64
@@ -45,18 +46,22 @@ _TURNS = (1, 5, 0)
 each is the same line of another as before."""
 
 
-def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]) -> tuple[Sizes, Sizes]:
+def choose_probes(
+    dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int], smallest: int = _SMALLEST
+) -> tuple[Sizes, Sizes]:
     """Return two choices of all sizes of `dims`, with those of `small` for symbols from which nothing follows, and for
     batches that are not divided.
 
     Args:
         fixed: Numbers that the model has at all sizes. A size is none of them: kernels that are equal become one.
+        smallest: From where on sizes are tried, but for batches.
 
     Raises:
         Declined: There are none.
     """
     read = {name for size in dims.derived for part in size.parts for name in part.symbols}
-    divided = {symbol for symbol in dims.leading if dims.division(symbol) > 1}
+    bounded = dims.sources(size.symbol for size in dims.derived if size.most)
+    divided = {symbol for symbol in dims.leading if dims.division(symbol) > 1 or symbol in bounded}
     kept = [symbol for symbol in dims.symbols if symbol not in read or symbol in set(dims.leading) - divided]
     of_kept = _following(dims.derived, set(kept))
     first, second = (with_derived({symbol: sizes[symbol] for symbol in kept}, of_kept) for sizes in small)
@@ -64,7 +69,7 @@ def choose_probes(dims: OpenDims, small: Sequence[Sizes], fixed: Collection[int]
     for symbol in dims.symbols:
         if symbol not in first:
             derived = [size for size in _following(dims.derived, {*first, symbol}) if size.symbol not in first]
-            sizes = _tried(dims, symbol)
+            sizes = _tried_bounded(dims, symbol) if symbol in bounded else _tried(dims, symbol, smallest)
             first[symbol], second[symbol], more = _choose((symbol, sizes), derived, (first, second), (grown, fixed))
             grown += more
             first, second = with_derived(first, derived), with_derived(second, derived)
@@ -113,14 +118,23 @@ def _following(derived: Sequence[DerivedSize], known: set[str]) -> list[DerivedS
     return found
 
 
-def _tried(dims: OpenDims, symbol: str) -> np.ndarray:
+def _tried(dims: OpenDims, symbol: str, smallest: int) -> np.ndarray:
     """Return those of the sizes that a symbol takes of which two are chosen."""
     scale = max(1, dims.division(symbol) // _DIVISION)
-    is_batch = symbol in dims.leading
-    smallest, largest = (_SMALLEST_BATCH, _LARGEST_BATCH) if is_batch else (_SMALLEST, _LARGEST)
+    largest = smallest + _TRIED_SIZES - 1
+    if symbol in dims.leading:
+        smallest, largest = _SMALLEST_BATCH, _LARGEST_BATCH
     large = dims.choices(symbol, range(smallest * scale, LARGEST * scale + 1))
     usual = dims.choices(symbol, range(smallest * scale, largest * scale + 1))
     return np.array(large[: max(len(usual), _FEWEST) : scale // 2 * 2 + 1])
+
+
+def _tried_bounded(dims: OpenDims, symbol: str) -> np.ndarray:
+    """Return the same of a symbol from which a number follows that goes on up to a largest one: more, and from half of
+    that on if it is the symbol's own."""
+    most = [size.most for size in dims.derived if size.most and size.parts == (Extent(0, 1, (symbol,)),)]
+    smallest = max(_SMALLEST_BATCH, min(_SMALLEST, *most) // 2 if most else 0)
+    return np.array(dims.choices(symbol, range(smallest, LARGEST + 1)))
 
 
 def _choose(
@@ -133,10 +147,12 @@ def _choose(
     are what those before it grow by, and fixed numbers."""
     (symbol, sizes), (grown, fixed) = tried, others
     names = [symbol, *(size.symbol for size in derived)]
+    bounded = [(place, size.most) for place, size in enumerate(derived, 1) if size.most]
     first, second = (_table(names, {**each, symbol: sizes}, derived) for each in known)
+    free = [place for place in range(len(names)) if place not in dict(bounded)]
     counted = [
-        (_without_common(values[:_COUNTED]) % _COUNTED_BY).all(axis=0)
-        & ~np.isin(values, [*fixed, *each.values()]).any(axis=0)
+        (_without_common(values[free][:_COUNTED]) % _COUNTED_BY).all(axis=0)
+        & ~np.isin(values[free], [*fixed, *each.values()]).any(axis=0)
         for values, each in zip((first, second), known, strict=True)
     ]
     best = (-1, 0, 0)
@@ -145,6 +161,7 @@ def _choose(
     for low in np.flatnonzero(counted[0])[:_TRIED]:
         growth = second - first[:, low : low + 1]
         able = counted[1] & (abs(growth) >= _GROWTH).all(axis=0) & (second[0] > first[0, low])
+        able &= np.all([(first[at, low] < most) & (second[at] == most) for at, most in bounded], axis=0)
         for high in np.flatnonzero(able):
             pairs = zip(second[:, high], first[:, low], strict=True)
             if _coincide({Fraction(int(large), int(small)) for large, small in pairs if small}, ratios):

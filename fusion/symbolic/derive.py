@@ -2,12 +2,13 @@
 (w + 1) // 2, and a concatenation the sum of two.
 
 They are found from the numbers of a model that was imported at many sizes, in the order of its operators: what is no
-extent of the symbols so far is a quotient of one of them, or else a sum of several, and a symbol from then on.
+extent of the symbols so far is a quotient of one of them, one of the numbers so far up to a largest one, as detectors
+keep `min(boxes, 100)`, or else a sum of several, and a symbol from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from math import gcd, prod
@@ -85,9 +86,16 @@ class _Deducer:
 
     def explain(self, columns: dict[Column, None]) -> None:
         """Add symbols for what of `columns` is no extent; one that is read before others are found is asked again."""
-        left = [column for column in columns if not (self._is_extent(column) or self._is_quotient(column))]
-        for column in left:
-            if not (self._is_extent(column) or self._is_quotient(column) or self._is_sum(column)):
+        known = list[Column]()
+
+        def is_told(column: Column, *further: Callable[[Column], bool]) -> bool:
+            ways = (self._is_extent, self._is_quotient, lambda each: self._is_least(each, known), *further)
+            found = any(is_it(column) for is_it in ways)
+            known.extend([column] * found)
+            return found
+
+        for column in [column for column in columns if not is_told(column)]:
+            if not is_told(column, self._is_sum):
                 self.fit.extent(column)  # raises
 
     def _is_extent(self, column: Column) -> bool:
@@ -135,6 +143,18 @@ class _Deducer:
             for offset in range(max(rests), min(rests) + divisor):
                 found.append(DerivedSize(symbol, (Extent(offset, 1, (name,)),), divisor))
         return found
+
+    def _is_least(self, column: Column, known: Sequence[Column]) -> bool:
+        """Add the number that `column` is if it is one of those `known` up to a largest one, beyond which that goes on
+        at two places and more."""
+        most = max(column)
+        for other in known:
+            beyond = {value for value in other if value > most}
+            if len(beyond) > 1 and most > 0 and tuple(min(value, most) for value in other) == column:
+                extent = self.fit.extent(other)
+                self._add(DerivedSize(self._name(f"least_{'_'.join(extent.symbols)}"), (extent,), most=most))
+                return True
+        return False
 
     def _is_sum(self, column: Column) -> bool:
         """Add the sum of multiples of products that `column` is, if it is one."""

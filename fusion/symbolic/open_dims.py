@@ -170,7 +170,7 @@ class OpenDims:
         for size in self.derived:
             part, *others = size.parts
             found += [size, *_parts_of_sum(size)]
-            if not others and part.coefficient == 1 and len(part.symbols) == 1:
+            if not (others or size.most) and part.coefficient == 1 and len(part.symbols) == 1:
                 (name,) = part.symbols
                 known |= {name: sizes[name]} if name in sizes else {}
                 if name in known:
@@ -292,7 +292,7 @@ def _parts_of_sum(size: DerivedSize) -> Iterator[DerivedSize]:
     for part in size.parts:
         others = [replace(other, coefficient=-other.coefficient, constant=-other.constant)
                   for other in size.parts if other is not part]  # fmt: skip
-        if size.divisor == 1 and others and part.coefficient == len(part.symbols) == 1:
+        if size.divisor == 1 and not size.most and others and part.coefficient == len(part.symbols) == 1:
             yield DerivedSize(part.symbols[0], (Extent(-part.constant, 1, (size.symbol,)), *others))
 
 

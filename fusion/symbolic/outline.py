@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import tvm
 from tvm import relax, tirx
+from tvm.ir import GenericConst
 
-from fusion.bindings import Bindings, call_name, variables
+from fusion.bindings import Bindings, call_name, operand, variables
 from fusion.declined import Declined
 from fusion.extents import Extent, Sizes
 from fusion.frontends.branched import graphs_of
 from fusion.passes.guard_operands import unchecked
 from fusion.symbolic.fit import Fit
+from fusion.tensors import as_numpy
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
 _MOVES_NOTHING = frozenset(
@@ -88,6 +91,8 @@ def _line(value: relax.Expr) -> OperatorLine:
     parts = [call_name(value), str(value.ty)]
     if isinstance(value, relax.Call):
         parts += [str(value.attrs), *filter(None, map(_numbers_given, value.args[:]))]
+    if isinstance(value, relax.Call) and call_name(value) == "take":
+        parts.append(_place_given(operand(value, "indices")))
     text = " ".join(parts)
     numbers = tuple(int(number) for number in _NUMBER.findall(text))
     return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers)
@@ -101,6 +106,13 @@ def _numbers_given(arg: relax.Expr) -> str:
     if isinstance(arg, tirx.FloatImm) and float(arg.value).is_integer():
         return str(int(arg.value))
     return str(arg) if isinstance(arg, relax.ShapeExpr | tirx.IntImm | tirx.FloatImm) else ""
+
+
+def _place_given(places: relax.Expr) -> str:
+    """Return the text of a constant that is one place in an axis, as that in the middle, `rows // 2`; "" of others."""
+    held = places.value if isinstance(places, GenericConst) else None
+    is_one = isinstance(held, tvm.runtime.Tensor) and prod(held.shape) == 1
+    return str(int(as_numpy(held).reshape(()))) if is_one else ""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,10 @@ _SEEN, _MOST_SEEN = 4, 12
 """Imports that tell which sizes follow from others: at first, and at most."""
 _TELLS_FROM = 65
 """Sizes of images from which on imports made for something else tell it too: of smaller ones stems leave one row."""
+_BEYOND = (13, 41, 67)
+"""Sizes beyond the largest of bounds that tell whether a number goes on no further there: so many steps."""
+_PROBED_FROM = (65, 131)
+"""How large images are at least at which passes see a model: of a small one all pixels are among the best hundred."""
 _SHOWN = 11
 """Sizes that a model must take together for its form to be made at such small ones, as a table ends soon."""
 _CHECKED = (LARGEST, 2048, 1024, 512, 128, 32, 8)
@@ -183,7 +187,7 @@ class SizedImports:
                 with suppress(Declined, FusionError):
                     return replace(self, dims=shown)._find()
             if self.first is not None and not self.limits:
-                related = find_relations(self._takes, self.dims, self.first)
+                related = find_relations(lambda d: self._related(d)._takes(d.spread(0)), self.dims, self.first)
                 if related is not None:
                     return self._related(related).find()
             found = next(filter(None, narrowed), None)
@@ -196,14 +200,6 @@ class SizedImports:
         first = None if self.first is None else {symbol: self.first[symbol] for symbol in dims.symbols}
         return replace(self, dims=dims, first=first)
 
-    def _takes(self, dims: OpenDims) -> bool:
-        """Return whether the model can be imported at sizes of `dims`."""
-        try:
-            self._related(dims).read(dims.spread(0))
-        except (Declined, FusionError):
-            return False
-        return True
-
     def _shown(self) -> OpenDims | None:
         """Return the dimensions with the largest size up to which the model takes any of those that are the first of no
         input together, where a table ends before sizes that would tell what it is; None if none does."""
@@ -214,11 +210,7 @@ class SizedImports:
             return None
 
         def is_taken(size: int) -> bool:
-            try:
-                self.read({**refused, **dict.fromkeys(inner, size)})
-            except (Declined, FusionError):
-                return False
-            return True
+            return self._takes({**refused, **dict.fromkeys(inner, size)})
 
         tried = range(_SHOWN, max(refused[symbol] for symbol in inner) + 1)
         if not is_taken(tried[0]) or is_taken(tried[-1]):
@@ -280,7 +272,7 @@ class SizedImports:
                 return self._found_deduced(choices[0], self._deduce())
         for near in choices[:-1]:
             try:
-                return self._taking_first(self._found(near), near)
+                return self._taking_first(self._going_on(self._found(near), near), near)
             except NotLinearError as reason:
                 self.is_linear = False
                 return self._found_derived(near, reason, near)
@@ -295,6 +287,32 @@ class SizedImports:
         """Return the model if all its numbers are extents of the open sizes."""
         graph = OpenOutline.of([self._outline(sizes) for sizes in near], Fit(near))
         return self._bounded(self.dims, near, graph)
+
+    def _going_on(self, found: FoundModel, near: tuple[Sizes, Sizes]) -> FoundModel:
+        """Return `found`, or one for more sizes, if it takes others than its bounds say and a number is another one
+        there: a detector keeps all of a few boxes, and the best 100 of many."""
+        seen = list(near)
+        for symbol, taken in found.bounds.items():
+            every = self.dims.taken(symbol)
+            above = [taken[-1] + steps * every.step for steps in _BEYOND]
+            below = [taken[0] - every.step, self.dims.at_most(symbol, taken[0] // 2)]
+            for others in (above, below):
+                beyond = [{**near[place % 2], symbol: size} for place, size in enumerate(others)]
+                if all(sizes[symbol] in every and self._takes(sizes) for sizes in beyond):
+                    seen += beyond
+        if len(seen) > len(near):
+            with suppress(Declined, FusionError):
+                deduction = self._deduce(seen)
+                if any(size.most for size in deduction.derived):
+                    return self._found_deduced(near, deduction)
+        return found
+
+    def _takes(self, sizes: Sizes) -> bool:
+        """Return whether the model can be imported at `sizes`."""
+        with suppress(Declined, FusionError):
+            self.read(sizes)
+            return True
+        return False
 
     def _taking_first(self, found: FoundModel, near: tuple[Sizes, Sizes]) -> FoundModel:
         """Return `found`, or one for larger sizes if the first call is beyond its bounds and there sizes follow from
@@ -321,10 +339,11 @@ class SizedImports:
 
     def _found_deduced(self, small: Sequence[Sizes], deduction: Deduction) -> FoundModel:
         dims = replace(self.dims, derived=deduction.derived)
-        near = choose_probes(dims, small, deduction.graph.fixed)
-        if not all(self.is_same(dims.all_sizes(sizes), deduction.graph) for sizes in near):
-            raise Declined("sizes in it that follow from others do so otherwise elsewhere")
-        return self._bounded(dims, near, deduction.graph)
+        for smallest in _PROBED_FROM:
+            near = choose_probes(dims, small, deduction.graph.fixed, smallest)
+            if all(self.is_same(dims.all_sizes(sizes), deduction.graph) for sizes in near):
+                return self._bounded(dims, near, deduction.graph)
+        raise Declined("sizes in it that follow from others do so otherwise elsewhere")
 
     def _deduce_with(self, seen: Sequence[Sizes]) -> Deduction:
         """Return what follows from the numbers of the model at the sizes `seen`, at which it is imported for something

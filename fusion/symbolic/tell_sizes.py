@@ -46,14 +46,15 @@ class ToldSizes:
         Raises:
             Declined: No input has one among its extents, or it writes into what it takes.
         """
-        told = self._computed(kernel)
+        told = self._computed(kernel, symbols_of(kernel))
         if unknown := {var.name for var in self._unknown(told)}:
             wanted = self.dims.sources(unknown).intersection(self.dims.symbols)
             having = {name: next((each for each in self._inputs if name in _names(each)), None) for name in wanted}
             self.beside[name] = [each for each in self._inputs if any(each.same_as(other) for other in having.values())]
             if name not in self._operands:
                 raise Declined(f"{name} depends on {', '.join(sorted(unknown))}, and writes into what it takes")
-            told = self._computed(self._taking(kernel, self._operands[name], self.beside[name]))
+            taking = self._taking(kernel, self._operands[name], self.beside[name])
+            told = self._computed(taking, bare_symbols(taking))  # not those that it has in a product of sizes alone
             unknown = {var.name for var in self._unknown(told)}
         if unknown:
             raise Declined(f"{name} depends on {', '.join(sorted(unknown))}, which no input has among its extents")
@@ -93,9 +94,9 @@ class ToldSizes:
         told = {var.name for var in bare_symbols(bare)}
         return {var for var in _read(bare, self.symbols) if var.name not in told}
 
-    def _computed(self, kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Return `kernel` with expressions of the sizes that it is told in place of those that follow from them."""
-        told = {var.name: var for var in symbols_of(kernel)}
+    def _computed(self, kernel: tirx.PrimFunc, symbols: Collection[Var]) -> tirx.PrimFunc:
+        """Return `kernel` with expressions of the `symbols` that it is told in place of sizes that follow from them."""
+        told = {var.name: var for var in symbols}
         for size in reversed(_following(self.dims.relations, set(told))):
             if any(var.name == size.symbol for var in _read(kernel, self.symbols)):
                 known = {symbol: told.get(symbol, Var(symbol, "int64")) for symbol in _parts(size)}
@@ -146,4 +147,6 @@ def _computing(kernel: tirx.PrimFunc, size: DerivedSize, known: Mapping[str, Var
         product = reduce(lambda a, b: a * b, (known[symbol] for symbol in part.symbols), tirx.const(1, "int64"))
         total = total + product * part.coefficient + part.constant
     value = total if size.divisor == 1 else tirx.floordiv(total, size.divisor)
+    if size.most:
+        value = tirx.min(value, tirx.const(size.most, "int64"))
     return map_nodes(kernel, (Var, lambda var: value if var.name == size.symbol else var))

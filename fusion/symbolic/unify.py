@@ -246,9 +246,11 @@ class _Writer:
         result, *others = (self._extent(part, kind) for part in size.parts)
         for other in others:
             result = self._add("prim.Add", span=0, ty=kind, a=result, b=other)
-        if size.divisor == 1:
-            return result
-        return self._add("prim.FloorDiv", span=0, ty=kind, a=result, b=self._constant(size.divisor, kind))
+        if size.divisor > 1:
+            result = self._add("prim.FloorDiv", span=0, ty=kind, a=result, b=self._constant(size.divisor, kind))
+        if size.most:
+            result = self._add("prim.Min", span=0, ty=kind, a=result, b=self._constant(size.most, kind))
+        return result
 
     def _constant(self, value: int, kind: int) -> int:
         return self._add(_CONSTANT, span=0, ty=kind, value=self.literal(_NUMBER, value))

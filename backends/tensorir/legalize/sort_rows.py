@@ -4,6 +4,8 @@ A key is an integer of 32 bits: the larger, the earlier. With its place in the r
 of 64 bits, no two of which are equal; of equal keys the one with the lower place is the larger element.
 
 Few (`_insert`): a list in order, in vectors. What is not above its end is passed over, without branches otherwise.
+A form for all sizes may want as many as there are rows, or half of these: it has lists of two lengths, and the call
+decides which has a place for all.
 
     for row in parallel
       list = its first elements
@@ -47,6 +49,8 @@ _LONGEST = 64
 """The longest list: a part of a KiB, so that it is on the stack."""
 _SHORT, _LONG = 32, 512
 """Lists for rows of any length; rows for any list."""
+_OPEN_LISTS = (8, 32)
+"""Places of the lists of forms for all sizes: the code of one takes LLVM 0.2 s."""
 _PARALLEL = 1 << 12
 """Elements that take as long as waking threads."""
 _BIN_BITS, _DIGITS = 10, 256
@@ -72,15 +76,17 @@ def key_of(value: Expr, lanes: int = 1) -> Expr:
 
 
 def first_of_rows(
-    x: te.Tensor, count: Extent, *, ascending: bool, dtype: str, values: bool, places: bool
+    x: te.Tensor, count: Extent, *, ascending: bool, dtype: str, values: bool, places: bool, is_open: bool
 ) -> list[te.Tensor]:
     """Return the first `count` elements along the last axis in order, and where they are, as `dtype`: what is asked for
-    of the two. `x` is of a dtype in `KEYED`, and `count` at most its last extent."""
+    of the two. `x` is of a dtype in `KEYED`, and `count` at most its last extent; where the form `is_open`, it may be
+    another one in each call."""
     *outer, length = map(extent_of, x.shape)
 
     def loops(operands: Sequence[tirx.Buffer], results: Sequence[tirx.Buffer]) -> tirx.Stmt:
         nest = Nest()
-        first = _First(nest, operands[0], length, count, ascending)
+        lists = _OPEN_LISTS if is_open else _list_of(length, count)
+        first = _First(nest, operands[0], length, count, ascending=ascending, lists=lists)
 
         def lines(kind: ForKind) -> None:
             with nest.loop("line", _product(outer), kind) as line:
@@ -91,7 +97,7 @@ def first_of_rows(
                         nest.store(result, [*row, j], value)
 
         # a number in a buffer is none to TVM: what is written is the same for all sizes, so that open forms have it too
-        elements = nest.settle("elements", int64(_product(outer) * length))
+        elements = nest.settle("elements", tirx.Mul(int64(_product(outer)), int64(length)))
         nest.choose(elements >= _PARALLEL, lambda: lines(ForKind.PARALLEL), lambda: lines(ForKind.SERIAL))
         return nest.finish()
 
@@ -102,42 +108,32 @@ def first_of_rows(
 
 @dataclass(frozen=True)
 class _First:
-    """The first `count` elements of rows of `data`, of `length` each."""
+    """The first `count` elements of rows of `data`, of `length` each, in one of `lists` of so many places where that
+    has one for each."""
 
     nest: Nest
     data: tirx.Buffer
     length: Extent
     count: Extent
     ascending: bool
+    lists: Sequence[int]
 
     def places(self, row: list[Expr]) -> Iterator[tuple[Expr, Expr]]:
         """Yield the number of an element and its place in the row, inside a loop over them; in each of both forms where
         it is decided in the call which one."""
         nest, keys = self.nest, _keys(self.data, row, self.ascending)
-        if not (isinstance(self.count, int) and _is_few(self.length, self.count)):
+        for shorter, places in zip((0, *self.lists), self.lists, strict=False):
+            with nest.when(tirx.And(self._is_above(shorter), tirx.Not(self._is_above(places)))):
+                yield from self._in_loop(_insert(nest, keys, self.length, self.count, places // _ELEMENTS))
+        with nest.when(self._is_above(self.lists[-1] if self.lists else 0)):
             yield from self._in_loop(_distribute(nest, keys, self.length, self.count))
-            return
-        # A model for all sizes may want as many as it has rows: more in a call than have a place in the list here.
-        fits = tirx.LE(int64(self.count), int64(_ELEMENTS * _vectors(self.count)))
-        with nest.when(fits):
-            yield from self._in_loop(_insert(nest, keys, self.length, self.count))
-        with nest.when(tirx.Not(fits)):
-            yield from self._in_loop(_distribute(nest, keys, self.length, self.count))
+
+    def _is_above(self, places: int) -> Expr:
+        return tirx.LT(int64(places), int64(self.count))
 
     def _in_loop(self, place_of: Callable[[Expr], Expr]) -> Iterator[tuple[Expr, Expr]]:
         with self.nest.loop("j", self.count) as j:
             yield j, self.nest.settle("place", place_of(j))
-
-
-def _is_few(length: Extent, count: int) -> bool:
-    """Return whether a list is faster: as it was on Emerald Rapids, where an element takes 20 + count * 3 / 4 cycles to
-    come into a list, and a sort 3000 and 16 for each element of the row."""
-    return count <= _SHORT or (count <= _LONGEST and typical(length) >= _LONG)
-
-
-def _vectors(count: int) -> int:
-    """Return how many vectors the list of so many elements has."""
-    return -(-count // _ELEMENTS)
 
 
 def _keys(data: tirx.Buffer, row: list[Expr], ascending: bool) -> Keys:
@@ -149,9 +145,16 @@ def _keys(data: tirx.Buffer, row: list[Expr], ascending: bool) -> Keys:
     return keys
 
 
-def _insert(nest: Nest, keys: Keys, length: Extent, count: int) -> Callable[[Expr], Expr]:
-    """Return the places of the first elements by their order, from a list of them."""
-    vectors = _vectors(count)
+def _list_of(length: Extent, count: Extent) -> tuple[int, ...]:
+    """Return the places of a list of all that are wanted, in vectors, if that is faster: as it was on Emerald Rapids,
+    where an element takes 20 + count * 3 / 4 cycles to come into a list, and a sort 3000 and 16 for each element of the
+    row."""
+    is_few = isinstance(count, int) and (count <= _SHORT or (count <= _LONGEST and typical(length) >= _LONG))
+    return (-(-count // _ELEMENTS) * _ELEMENTS,) if is_few else ()
+
+
+def _insert(nest: Nest, keys: Keys, length: Extent, count: Extent, vectors: int) -> Callable[[Expr], Expr]:
+    """Return the places of the first elements by their order, from a list of so many vectors."""
     found = nest.allocate("found", (_ELEMENTS * (1 + vectors),), "int64")  # behind what no element is above
     hits = nest.allocate("hits", (_KEYS,), "int32")
     many = nest.allocate("many", (1,), "int64")

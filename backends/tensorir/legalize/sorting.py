@@ -5,6 +5,8 @@ Floats are sorted as integers of the same order.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tvm import relax, te, topi
@@ -25,7 +27,7 @@ def order_key(x: te.Tensor) -> te.Tensor:
 
 def _first(
     builder: relax.BlockBuilder, x: relax.Expr, axis: int, count: Expr, *,
-    ascending: bool, dtype: str, name: str, values: bool, places: bool,
+    ascending: bool, dtype: str, name: str, values: bool, places: bool, is_open: bool,
 ) -> list[relax.Expr]:  # fmt: skip
     """Return the first `count` elements along `axis`, sorted, or their positions as `dtype`, or both, values first."""
     wanted = {"ascending": ascending, "dtype": dtype, "values": values, "places": places}
@@ -36,7 +38,9 @@ def _first(
     swap[axis], swap[-1] = swap[-1], swap[axis]
     is_last = axis == len(swap) - 1
     rows = x if is_last else builder.emit(builder.call_te(topi.transpose, x, swap))
-    found = _parts(builder.call_te(first_of_rows, rows, count, **wanted, primfunc_name_hint=name), builder)
+    found = _parts(
+        builder.call_te(first_of_rows, rows, count, **wanted, is_open=is_open, primfunc_name_hint=name), builder
+    )
     return found if is_last else [builder.emit(builder.call_te(topi.transpose, each, swap)) for each in found]
 
 
@@ -60,25 +64,25 @@ def _first_by_tvm(
     return [*made, topi.identity(found)] if places else made
 
 
-def _legalize_topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def _legalize_topk(builder: relax.BlockBuilder, call: relax.Call, *, is_open: bool = False) -> relax.Expr:
     """Return the first `k` elements; all where it is less than 1."""
     (x,), attrs = call.args, call.attrs
     axis, count = int(attrs.axis) % len(x.ty.shape), int(attrs.k)
     found = _first(
         builder, x, axis, count if count >= 1 else x.ty.shape[axis],
         ascending=not attrs.largest, dtype=str(attrs.dtype), name="topk",
-        values=attrs.ret_type != "indices", places=attrs.ret_type != "values",
+        values=attrs.ret_type != "indices", places=attrs.ret_type != "values", is_open=is_open,
     )  # fmt: skip
     return relax.Tuple(found) if attrs.ret_type == "both" else found[0]
 
 
-def _legalize_sort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def _legalize_sort(builder: relax.BlockBuilder, call: relax.Call, *, is_open: bool = False) -> relax.Expr:
     (x,), attrs = call.args, call.attrs
     axis, is_sort = int(attrs.axis) % len(x.ty.shape), call.op.name == "relax.sort"
     dtype, name = "int32" if is_sort else str(attrs.dtype), call.op.name[6:]
     return _first(
         builder, x, axis, x.ty.shape[axis],
-        ascending=not attrs.descending, dtype=dtype, name=name, values=is_sort, places=not is_sort,
+        ascending=not attrs.descending, dtype=dtype, name=name, values=is_sort, places=not is_sort, is_open=is_open,
     )[0]  # fmt: skip
 
 
@@ -93,10 +97,16 @@ def _legalize_scan(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return relax.op.astype(running, dtype)
 
 
+_OF_ROWS = {"relax.topk": _legalize_topk, "relax.sort": _legalize_sort, "relax.argsort": _legalize_sort}
 SORTING: dict[str, FLegalize] = {
-    "relax.topk": _legalize_topk,
-    "relax.sort": _legalize_sort,
-    "relax.argsort": _legalize_sort,
+    **_OF_ROWS,
     "relax.cumsum": _legalize_scan,
     "relax.cumprod": _legalize_scan,
 }
+
+
+def for_open_sizes(forms: Mapping[str, FLegalize]) -> dict[str, FLegalize]:
+    """Return the legalizations of a form from which one for all sizes is derived: how many elements are the first may
+    depend on these."""
+    ours = {name: partial(form, is_open=True) for name, form in _OF_ROWS.items() if forms.get(name) is form}
+    return {**forms, **ours}
