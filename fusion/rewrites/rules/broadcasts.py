@@ -16,7 +16,8 @@ _NEUTRAL = {"logical_and": True, "logical_or": False}
 def _kept(root: Value) -> Value | None:
     """Return the operand that a constant leaves as it is."""
     for value, known in (root.args, reversed(root.args)):
-        if known.op == CONSTANT and value.op != CONSTANT and np.all(known.array == _NEUTRAL[root.op]):
+        both = known.dtype == value.dtype == "bool"
+        if both and known.op == CONSTANT and value.op != CONSTANT and np.all(known.array == _NEUTRAL[root.op]):
             return value
     return None
 
