@@ -113,7 +113,7 @@ def test_as_fast_as_onnx_runtime(name: str) -> None:
     model = make()
     module, session = fusion.compile(model, threads=1), _session(model)
     _compare(module, model)
-    assert _subgraphs(module) == subgraphs + (name in BESIDE_BYTES and context.resolve().compiler.machine.dot_bytes)
+    assert _subgraphs(module) == subgraphs + (name in BESIDE_BYTES and bool(context.resolve().compiler.byte_products))
     arrays = _arrays(session)
     inputs = list(arrays.values())
     runs: tuple[Callable[[], object], ...] = (lambda: module(*inputs), lambda: session.run(None, arrays))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -69,12 +69,10 @@ HEAVY = frozenset(
 _MOST_PRODUCTS = (1 << 24) // 255**2
 """Of bytes without their zero points, whose sums float32 holds."""
 _FAST = ("uint8", "int8")
-"""As fast as ONNX Runtime's products of bytes. Those of int16, which have no instruction of their own for bytes,
-are exact, where ONNX Runtime takes VPMADDUBSW, whose sums saturate, and are 1.38 times as slow where memory does not
-decide: of two vCPUs of Zen 3, one thread, convolutions took 2.2 to 4 times as long, MatMulInteger in a small BERT of
-128 tokens 1.3, in a step of a decoder 0.76, MatMul between quantisations 0.87."""
-_MOST_ROWS = 16
-"""Of what fewer rows are multiplied by, memory decides."""
+"""As fast as ONNX Runtime's products of bytes. Those of int16, which have no instruction of their own for bytes, are
+exact, where ONNX Runtime takes VPMADDUBSW, whose sums saturate. On two vCPUs of Zen 3 convolutions took 2.2 to 4 times
+as long (one thread), small BERTs quantised dynamically 1.01 and 0.93, by matrices of int8 and uint8, a TFT 0.73 (two
+threads, each engine in a process of its own)."""
 _QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 
 
@@ -101,7 +99,7 @@ def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:
 
 
 def multiplied_as_bytes(
-    node: NodeProto, types: Types, fixed: Container[str], dequantized: bool, byte_products: Container[tuple[str, str]]
+    node: NodeProto, types: Types, fixed: Container[str], dequantized: bool, byte_products: Collection[tuple[str, str]]
 ) -> bool:  # fmt: skip
     """Return whether a slow `node` is none on a target that has kernels for these products of bytes, by weights that
     are among the `fixed` values; other products of `dequantized` values are made of float32.
@@ -116,8 +114,7 @@ def multiplied_as_bytes(
         return False
     extents = known_dims(types.get(node.input[place])) or ()
     if node.op_type in _MATRICES:
-        is_small = work(node, types) < _MOST_ROWS * math.prod(extents)
-        return len(extents) == 2 and (is_fast or is_small)
+        return len(extents) == 2 and bool(byte_products)
     groups = next((int(attribute.i) for attribute in node.attribute if attribute.name == "group"), 1)
     return is_fast and len(extents) == 4 and (groups == 1 or has_exact_sums(extents))
 
