@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
-from bench.reference import indices, normalize, windows
+from bench.reference import indices, normalize, quantize, windows
 from bench.reference.widen import widen
 
 _OPERATORS = [*windows.OPERATORS, *normalize.OPERATORS, *indices.OPERATORS]
@@ -32,10 +33,16 @@ def evaluate(path: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
         name: value.astype(np.float64) if value.dtype == np.float32 else value for name, value in inputs.items()
     }
     try:
-        results = _run(ReferenceEvaluator(model, new_ops=_OPERATORS), model.graph, feeds)
+        results = _run(ReferenceEvaluator(model, new_ops=_operators(model)), model.graph, feeds)
     except Exception as error:
         raise NoReferenceError(f"{type(error).__name__}: {error}") from error
     return {output.name: np.asarray(results[output.name]) for output in model.graph.output}
+
+
+def _operators(model: onnx.ModelProto) -> list[type[OpRun]]:
+    """Return those that the evaluator lacks or gets wrong."""
+    opset = max((each.version for each in model.opset_import if not each.domain), default=0)
+    return [*_OPERATORS, *(quantize.OPERATORS if opset < quantize.FIRST_OPSET else ())]
 
 
 def _run(evaluator: ReferenceEvaluator, graph: onnx.GraphProto, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -218,3 +218,28 @@ def test_whole_numbers_are_those_of_float32(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "m.onnx")
     assert evaluate(tmp_path / "m.onnx", {"x": np.array([2], np.float32)})["y"] == 2
+
+
+_BYTES = """
+<ir_version: 8, opset_import: ["": 17]>
+bytes (float[3, 4] x) => (float[3, 2] y)
+<int8[4, 2] w = {127, -128, 127, -128, 127, 5, 100, 6}, int8[2] none = {0, 3}, float[2] scales = {0.5, 0.25}> {
+  q, s, z = DynamicQuantizeLinear(x)
+  p = MatMulInteger(q, w, z)
+  f = Cast<to=1>(p)
+  a = Mul(f, s)
+  d = DequantizeLinear<axis=1>(w, scales, none)
+  b = MatMul(x, d)
+  y = Add(a, b)
+}
+"""
+
+
+def test_bytes_before_opset_19(tmp_path: Path) -> None:
+    """Pairs of products of 255 and 127, which saturate in ONNX Runtime on CPUs without VNNI, are summed exactly."""
+    model = onnx.parser.parse_model(_BYTES)
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.array([[0, 255, 255, 128], [255, 255, 255, 255], [3, 1, 0, 2]], np.float32)  # a scale of 1
+    w = numpy_helper.to_array(model.graph.initializer[0]).astype(np.float64)
+    expected = x @ w + x @ ((w - [0, 3]) * [0.5, 0.25])
+    np.testing.assert_array_equal(evaluate(tmp_path / "m.onnx", {"x": x})["y"], expected)
