@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tvm import relax, te
 
 from backends.cpu.kernels.shared.lowering.constant_matmul import matmul_of
-from backends.cpu.kernels.shared.window import Window, read_into
+from backends.cpu.kernels.shared.window import Window, read_into, taps_that_meet
 from backends.tensorir.emit import Expr
 
 Array = npt.NDArray[Any]
@@ -46,14 +46,14 @@ def _place(columns: te.Tensor, window: Window, height: int, width: int, channels
 
 
 def _sum(columns: te.Tensor, window: Window, height: int, width: int, channels: int) -> te.Tensor:
-    kh, kw = window.kernel
+    kw = window.kernel[1]
     size = int(columns.shape[1]), int(columns.shape[2])
-    ry, rx = te.reduce_axis((0, kh), "ry"), te.reduce_axis((0, kw), "rx")
+    ry, rx = (te.reduce_axis((0, taps_that_meet(window, axis)), name) for axis, name in enumerate(("ry", "rx")))
 
     def taps(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        value = read_into(
-            window, size, (y, x), (ry, rx), lambda row, column: columns[n, row, column, (ry * kw + rx) * channels + c]
-        )
-        return te.sum(value, axis=[ry, rx])
+        def load(row: Expr, column: Expr, tap_y: Expr, tap_x: Expr) -> Expr:
+            return columns[n, row, column, (tap_y * kw + tap_x) * channels + c]
+
+        return te.sum(read_into(window, size, (y, x), (ry, rx), load), axis=[ry, rx])
 
     return te.compute((columns.shape[0], height, width, channels), taps, name="columns_to_image")

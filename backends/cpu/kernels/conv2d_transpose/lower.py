@@ -21,7 +21,7 @@ from backends.cpu.kernels.shared.lowering.operands import (
     is_constant,
 )
 from backends.cpu.kernels.shared.lowering.packing import EACH_TAP, Array, Packing, pack_conv2d, packed_weights
-from backends.cpu.kernels.shared.window import Window, read_into
+from backends.cpu.kernels.shared.window import Window, read_into, taps_that_meet
 from backends.tensorir.emit import Expr
 from fusion.shapes import static_shape
 from partition.access import ANCHOR
@@ -137,12 +137,12 @@ def _position(window: Window, axis: int, at: Expr) -> tuple[Expr, Expr]:
 def _each_channel(data: te.Tensor, taps: te.Tensor, window: Window, shape: tuple[int, ...]) -> te.Tensor:
     """Return the sum over the taps [KH, KW, C] that meet the input; which those are is the same for all channels."""
     _, height, width, _ = (int(n) for n in data.shape)
-    ry, rx = (te.reduce_axis((0, extent), name) for extent, name in zip(window.kernel, ("ry", "rx"), strict=True))
+    ry, rx = (te.reduce_axis((0, taps_that_meet(window, axis)), name) for axis, name in enumerate(("ry", "rx")))
 
     def sum_over_taps(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-        value = read_into(
-            window, (height, width), (y, x), (ry, rx), lambda row, column: data[n, row, column, c] * taps[ry, rx, c]
-        )
-        return te.sum(value, axis=[ry, rx])
+        def load(row: Expr, column: Expr, tap_y: Expr, tap_x: Expr) -> Expr:
+            return data[n, row, column, c] * taps[tap_y, tap_x, c]
+
+        return te.sum(read_into(window, (height, width), (y, x), (ry, rx), load), axis=[ry, rx])
 
     return te.compute(shape, sum_over_taps, name="depthwise_conv2d_transpose")

@@ -156,19 +156,35 @@ def fitted_window(window: Window, image: Sequence[Expr], result: Sequence[Expr],
     return replace(window, padding=(top, left, ends[0], ends[1]))
 
 
+def taps_that_meet(window: Window, axis: int) -> int:
+    """Return how many taps of a transposed convolution along an axis `read_into` asks for a pixel of the result: those
+    that may meet it, every stride-th one, or all where they are dilated."""
+    taps, stride = window.kernel[axis], window.strides[axis]
+    return -(-taps // stride) if window.dilation[axis] == 1 else taps
+
+
 def read_into(
-    window: Window, size: tuple[int, int], pixel: tuple[Expr, Expr], tap: tuple[Expr, Expr],
-    load: Callable[[Expr, Expr], Expr],
+    window: Window, size: tuple[int, int], pixel: tuple[Expr, Expr], step: tuple[Expr, Expr],
+    load: Callable[[Expr, Expr, Expr, Expr], Expr],
 ) -> Expr:  # fmt: skip
-    """Return what `load`, from row and column to a float32 value, reads of an image of `size` for a tap of a transposed
-    convolution at a pixel of its result; 0 where the tap puts no pixel of the image there."""
-    top, left, _, _ = window.padding
-    y, x = pixel[0] + top - tap[0] * window.dilation[0], pixel[1] + left - tap[1] * window.dilation[1]
-    row, column = y // window.strides[0], x // window.strides[1]
-    inside = tirx.all(
-        y % window.strides[0] == 0, x % window.strides[1] == 0, row >= 0, row < size[0], column >= 0, column < size[1]
-    )
-    return te.if_then_else(inside, load(row, column), tirx.const(0, "float32"))
+    """Return what `load`, from row and column and the tap along both axes to a float32 value, reads of an image of
+    `size` for one of the taps of a transposed convolution at a pixel of its result, the one that `step` says of
+    `taps_that_meet`; 0 where that puts no pixel of the image there."""
+    reads = [_read_along(window, axis, size[axis], pixel[axis], step[axis]) for axis in (0, 1)]
+    (row, tap_y, _), (column, tap_x, _) = reads
+    inside = tirx.all(*(condition for *_, conditions in reads for condition in conditions))
+    return te.if_then_else(inside, load(row, column, tap_y, tap_x), tirx.const(0, "float32"))
+
+
+def _read_along(window: Window, axis: int, size: int, at: Expr, step: Expr) -> tuple[Expr, Expr, tuple[Expr, ...]]:
+    """Return the place in the image, the tap, and what holds where that tap puts that place at a pixel `at`."""
+    stride, dilation, padded = window.strides[axis], window.dilation[axis], at + window.padding[axis]
+    if dilation == 1:
+        place, tap = padded // stride - step, padded % stride + step * stride
+        return place, tap, (tap < window.kernel[axis], place >= 0, place < size)
+    reach = padded - step * dilation
+    place = reach // stride
+    return place, step, (reach % stride == 0, place >= 0, place < size)
 
 
 def read_under(
