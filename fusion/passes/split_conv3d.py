@@ -128,9 +128,7 @@ def _of_planes(builder: relax.BlockBuilder, planes: relax.Expr, weight: relax.Ex
     count = _places(padded, window)
     total: relax.Expr | None = None
     for tap in range(window.taps):
-        first = tap * window.step
-        last = first + (count - 1) * window.stride + 1
-        part = builder.emit(relax.op.strided_slice(planes, [1], [first], [last], [window.stride]))
+        part = planes_under(builder, planes, 1, first=tap * window.step, count=count, stride=window.stride)
         images = builder.emit(relax.op.reshape(part, (batch * count, *image)))
         taps = _taps_of(builder, weight, tap)
         made = builder.emit(
@@ -154,3 +152,11 @@ def planes_of(builder: relax.BlockBuilder, data: relax.Expr, front: int, back: i
     if not front and not back:
         return planes
     return builder.emit(relax.op.nn.pad(planes, [0, 0, front, back, *[0] * 6]))
+
+
+def planes_under(
+    builder: relax.BlockBuilder, planes: relax.Expr, axis: int, *, first: int, count: int, stride: int
+) -> relax.Expr:
+    """Return the planes along `axis` that one tap of `count` windows sees: `first`, and each a stride behind."""
+    last = first + (count - 1) * stride + 1
+    return builder.emit(relax.op.strided_slice(planes, [axis], [first], [last], [stride]))

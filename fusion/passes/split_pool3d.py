@@ -13,6 +13,7 @@ from tvm import relax
 from fusion.bindings import call_name, data_of
 from fusion.constants import constant, reshaped
 from fusion.passes.rebuild import rebuild_main
+from fusion.passes.split_conv3d import planes_under
 from fusion.shapes import as_ints, static_shape
 
 
@@ -54,12 +55,7 @@ def _split(builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> re
     behind = max(needed - depth - front, 0)
     if front or behind:
         planes = builder.emit(relax.op.nn.pad(planes, [*[0] * 4, front, behind, *[0] * 4], "constant", -inf))
-    parts = [
-        builder.emit(
-            relax.op.strided_slice(planes, [2], [tap * step], [tap * step + (places - 1) * stride + 1], [stride])
-        )
-        for tap in range(taps)
-    ]
+    parts = [planes_under(builder, planes, 2, first=tap * step, count=places, stride=stride) for tap in range(taps)]
     combine = relax.op.add if averages else relax.op.maximum
     total = reduce(lambda left, right: builder.emit(combine(left, right)), parts)
     return relax.op.multiply(total, constant(np.float32(1 / taps))) if averages else total

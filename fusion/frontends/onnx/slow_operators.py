@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -99,7 +99,7 @@ def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:
 
 
 def multiplied_as_bytes(
-    node: NodeProto, types: Types, fixed: Container[str], dequantized: bool, byte_products: Collection[tuple[str, str]]
+    node: NodeProto, types: Types, fixed: Container[str], dequantized: bool, byte_products: Container[tuple[str, str]]
 ) -> bool:  # fmt: skip
     """Return whether a slow `node` is none on a target that has kernels for these products of bytes, by weights that
     are among the `fixed` values; other products of `dequantized` values are made of float32.
@@ -114,7 +114,7 @@ def multiplied_as_bytes(
         return False
     extents = known_dims(types.get(node.input[place])) or ()
     if node.op_type in _MATRICES:
-        return len(extents) == 2 and bool(byte_products)
+        return len(extents) == 2
     groups = next((int(attribute.i) for attribute in node.attribute if attribute.name == "group"), 1)
     return is_fast and len(extents) == 4 and (groups == 1 or has_exact_sums(extents))
 

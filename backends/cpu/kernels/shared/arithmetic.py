@@ -94,16 +94,22 @@ class BFloat16:
     per_cycle: float = BFLOAT16_DOTS_PER_CYCLE
 
     def row(self, first: tirx.BufferLoad, many: int) -> Expr:
-        if many == 1:  # what lies behind belongs to another row: a NaN there times a weight of 0 would be NaN
-            return tirx.Cast("uint32", tirx.reinterpret("uint16", first))
-        *outer, k = first.indices
-        return tirx.reinterpret("uint32", tirx.BufferLoad(first.source, [*outer, ramp(k, 2)]))
+        return _pair(first, many, "uint32")
 
     def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
         return tirx.reinterpret(f"uint32x{bfloat16.LANES}", load)
 
     def multiply_add(self, total: Expr, row: Expr, weights: Expr, lanes: int) -> Expr:
         return bfloat16.dot(total, splat(row, lanes), weights)
+
+
+def _pair(first: tirx.BufferLoad, many: int, dtype: str) -> Expr:
+    """Return two neighbours of 16 bits as one number of `dtype`, or one beside a zero: what lies behind it may be
+    nobody's memory, or another row's, where a NaN times a weight of 0 would be NaN."""
+    if many == 1:
+        return tirx.Cast(dtype, tirx.reinterpret("uint16", first))
+    *outer, k = first.indices
+    return tirx.reinterpret(dtype, tirx.BufferLoad(first.source, [*outer, ramp(k, 2)]))
 
 
 @dataclass(frozen=True)
@@ -174,10 +180,7 @@ class Pairs:
         return byte_dots.functions_of_pairs(self.lanes)
 
     def row(self, first: tirx.BufferLoad, many: int) -> Expr:
-        if many == 1:  # what lies behind may be nobody's memory
-            return tirx.Cast("int32", tirx.reinterpret("uint16", first))
-        *outer, k = first.indices
-        return tirx.reinterpret("int32", tirx.BufferLoad(first.source, [*outer, ramp(k, many)]))
+        return _pair(first, many, byte_dots.SUMS)
 
     def weights(self, load: tirx.BufferLoad, many: int) -> Expr:
         return tirx.reinterpret(f"int32x{self.lanes}", tirx.Cast(f"{byte_dots.PAIR}x{2 * self.lanes}", load))
