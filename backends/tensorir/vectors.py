@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -125,12 +126,7 @@ def fold_lanes(nest: Nest, vectors: Sequence[Expr], lanes: int, dtype: str, comb
     `combineVPDPBUSDPattern`, in LLVM 22.1), it left out those before: a product of 8 steps was that of the first 4.
     """
 
-    def keep(value: Expr, width: int) -> Expr:
-        buffer = flat_buffer(width, dtype, f"fold{width}")
-        position = ramp(int64(0), width)
-        nest.extend([tirx.AllocBuffer(buffer), store_flat(buffer, position, value)])
-        return load_flat(buffer, position)
-
+    keep = partial(_kept, nest, dtype)
     vector, *others = vectors
     for other in others:
         vector = keep(combine(vector, other), lanes)
@@ -142,6 +138,34 @@ def fold_lanes(nest: Nest, vectors: Sequence[Expr], lanes: int, dtype: str, comb
         high = _shuffled(vector, ((i + left) % (2 * left) for i in range(kept)))
         vector = keep(combine(low, high), kept)
     return _shuffled(vector, [0]) if is_whole and lanes > 1 else vector
+
+
+def sum_square(nest: Nest, vectors: Sequence[Expr], lanes: int) -> Expr:
+    """Return the vector of the sums over the lanes of each of `lanes` vectors of float32.
+
+    Of vectors i and i + half one is made that keeps what is left of the first in the lanes without the bit `half`, and
+    of the second in those with it; `half` is lanes / 2, then lanes / 4, and so on.
+    """
+    vectors, half = [_kept(nest, "float32", vector, lanes) for vector in vectors], lanes // 2
+    while half:
+        own = [lane + lanes * bool(lane & half) for lane in range(lanes)]
+        other = [lane ^ half for lane in own]
+        pairs = zip(vectors[:half], vectors[half:], strict=True)
+        vectors = [_kept(nest, "float32", _mixed(*pair, own) + _mixed(*pair, other), lanes) for pair in pairs]
+        half //= 2
+    return vectors[0]
+
+
+def _mixed(first: Expr, second: Expr, lanes: Iterable[int]) -> Expr:
+    return tirx.Shuffle([first, second], [tirx.const(lane, "int32") for lane in lanes])
+
+
+def _kept(nest: Nest, dtype: str, value: Expr, width: int) -> Expr:
+    """Return a vector from a buffer, which LLVM keeps in a register."""
+    buffer = flat_buffer(width, dtype, f"fold{width}")
+    position = ramp(int64(0), width)
+    nest.extend([tirx.AllocBuffer(buffer), store_flat(buffer, position, value)])
+    return load_flat(buffer, position)
 
 
 def _shuffled(vector: Expr, lanes: Iterable[int]) -> Expr:

@@ -25,6 +25,9 @@ SHARED_SETS_ROW_CYCLES: Annotated[
 ] = 13.0
 """The time until a part of a row of keys is there, from L2, where L1 has too few sets to keep or fetch it."""
 
+DOT_FOLD_CYCLES: Annotated[int, Cost("cycles/vector", NOT_TOLD, "two vCPUs of Zen 3")] = 14
+"""The time that adding across the lanes of a vector's scores takes, each of which is summed in a vector of its own."""
+
 TURN_CYCLES: Annotated[float, Cost("cycles/element", NOT_TOLD, ZEN4)] = 0.7
 """The time that one core takes for an element that a task transposes on its way into L2."""
 

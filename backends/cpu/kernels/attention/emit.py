@@ -5,7 +5,7 @@ The loops of one task, which has a chunk of the blocks of rows of one batch, whe
 nearest to the core:
 
     for block of rows
-      for panel of keys                          scores[rows, keys]
+      for panel of keys                          scores[rows, keys]; or dot products: `products`
         scores = epilogue(q x k)                 the micro-kernel of `contraction`: scale, mask
       for row
         weights = exp(scores - max), sum         the loops that `stitching` writes
@@ -85,8 +85,7 @@ class _Tasks:
             chunk, image = tirx.floormod(task, blocks.count), tirx.floordiv(task, blocks.count)
             which = tuple(nest.bind(f"batch{axis}", index) for axis, index in enumerate(unravel(image, batch)))
             held, behind = operand(stages.scores, 1), operand(stages.values, 1)
-            right = products.packed(held, which, plan.scores) if plan.packed else products.right(held, which)
-            values = products.right(behind, which)
+            right, values = products.keys(held, which, plan), products.right(behind, which)
             make = OnlineBlock.make if online else _WholeRows.make
             form = make(products, stages, plan, self.machine, self.values)
             with nest.loop("block", tile_count(blocks, chunk)) as index:

@@ -1,4 +1,15 @@
-"""The two products of an attention over a block of rows: the micro-kernel of `contraction` on buffers of the core."""
+"""The two products of an attention over a block of rows: the micro-kernel of `contraction` on buffers of the core.
+
+Few rows with keys that lie row by row, as in a step of a decoder with the keys of before, are dot products. To turn
+2048 keys of 128 for one query took 3.1 ms of 6.0, and all of it is 2 where nothing is turned (16 heads, 33.5 MB, two
+threads on two vCPUs of Zen 3):
+
+    for vector of keys
+      for row
+        acc[lanes] = 0                                    registers, one for each key
+        for vector of steps: acc[i] += q[row, steps] * keys[i, steps]
+        scores[row, vector] = epilogue(sum over the lanes of each)
+"""
 
 from __future__ import annotations
 
@@ -8,8 +19,10 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 from tvm.ir import Var
 
+from backends.cpu.kernels.attention.plan import AttentionPlan
 from backends.cpu.kernels.attention.read import Block, Operand
 from backends.cpu.kernels.shared.contraction import Contraction, emit_inside
+from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
@@ -18,6 +31,7 @@ from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
 from backends.tensorir.roles import Output
 from backends.tensorir.stages import Stage, substitute
+from backends.tensorir.vectors import sum_square
 
 Load = Callable[[Expr, Expr], Expr]
 
@@ -27,12 +41,14 @@ class Right:
     """The right operand of a product.
 
     Attributes:
-        load: (k, channel, count) -> the load of `count` neighbouring channels.
+        load: (k, channel, count) -> the load of `count` neighbouring channels; `by_row`, of as many steps of k.
         padded: Whether the last vector of a row is a whole one.
+        by_row: Whether the steps of k of a channel lie together, and are whole vectors.
     """
 
     load: Callable[[Expr, Expr, int], Expr]
     padded: bool
+    by_row: bool = False
 
     def behind(self, step: Expr, channel: Expr) -> Right:
         """Return the operand from step `step` of k and from `channel` on."""
@@ -45,7 +61,7 @@ class BlockProduct:
 
     Attributes:
         depth, channels: Elements of a row, and of a row of the result.
-        left: (row of the block, step of k) -> the element there.
+        left: (row of the block, step of k) -> the element there, or the vector for a ramp of steps.
     """
 
     depth: int
@@ -65,6 +81,12 @@ class Products:
     def lanes(self) -> int:
         """Elements of a vector."""
         return self.machine.vector_lanes
+
+    def keys(self, operand: Operand, batch: Sequence[Expr], plan: AttentionPlan) -> Right:
+        """Return the right operand of the first product in the form of `plan`."""
+        if plan.dots:
+            return Right(lambda k, n, count: operand.at(batch, n, ramp(k, count)), padded=False, by_row=True)
+        return self.packed(operand, batch, plan.scores) if plan.packed else self.right(operand, batch)
 
     def packed(self, operand: Operand, batch: Sequence[Expr], tile: RegisterTile) -> Right:
         """Return a copy of the right operand of a batch, whose rows are contiguous, a panel of the tile after the
@@ -108,6 +130,9 @@ class Products:
         self, block: Block, product: BlockProduct, tile: RegisterTile, outputs: Sequence[Output], first: Expr = 0
     ) -> None:
         """Emit a product of a block; the outputs' coordinates count channels from `first`."""
+        if product.right.by_row:
+            self._dots(block, product, outputs, first)
+            return
         extents = Extents(
             outer=1, groups=1, height=block.rows, width=1, channels=product.channels, taps=(), depth=product.depth,
             lanes=self.lanes, input_bytes=4 * block.rows * product.depth,
@@ -120,6 +145,36 @@ class Products:
             outputs=tuple(outputs),
         )  # fmt: skip
         emit_inside(self.nest, work, tile)
+
+
+    def _dots(self, block: Block, product: BlockProduct, outputs: Sequence[Output], first: Expr) -> None:
+        """Emit a product of dot products, a vector of channels at a time."""
+        epilogue = Epilogue.prepare(self.nest, tuple(outputs), self.lanes)
+
+        def add(n: Expr, many: int) -> None:
+            with self.nest.loop("row", block.rows) as y:
+                sums = RegisterRows(self.nest, 1, [(0, self.lanes)])
+                sums.write(0, 0, self._sums(product, y, n, many))
+                epilogue.store(
+                    self.nest, sums, (1, 1), pieces(many, self.lanes),
+                    lambda i, j, channel: [*block.batch, block.first + y, first + n + channel],
+                )  # fmt: skip
+
+        whole, rest = divmod(product.channels, self.lanes)
+        with self.nest.loop("vector", whole) as vector:
+            add(vector * self.lanes, self.lanes)
+        if rest:
+            add(int64(whole * self.lanes), rest)
+
+    def _sums(self, product: BlockProduct, y: Expr, n: Expr, many: int) -> Expr:
+        """Emit the dot products of a row with `many` channels from `n` on, and return them, in the first lanes."""
+        nest, lanes = self.nest, self.lanes
+        sums = RegisterRows(nest, lanes, [(0, lanes)])
+        with nest.loop("k", product.depth // lanes) as k:
+            row = nest.bind("row", product.left(y, ramp(k * lanes, lanes)))
+            for i in range(many):
+                sums.accumulate(i, 0, row * product.right.load(k * lanes, n + i, lanes))
+        return sum_square(nest, [sums.read(i, 0) for i in range(lanes)], lanes)
 
 
 def multiplied(output: Output, factor: Expr) -> Output:

@@ -158,6 +158,18 @@ def test_transposed_keys_are_turned_inside_the_kernel(keys: int, depth: int) -> 
     assert set(ran.templates()) == {"attention"}
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("rows", "keys"), [(1, 33), (3, 48), (1, 7)])
+def test_few_rows_with_keys_that_lie_row_by_row_are_dot_products(rows: int, keys: int, target: str) -> None:
+    """A step of a decoder: nothing is turned for it."""
+    by_row = ((0, 1, 2, 3), (0, 1, 3, 2), (0, 1, 2, 3))
+    attention = Attention((2, 3), rows, 32, keys, 24, ("mul", "hide"), (2, 1, 1, keys), ("add",), orders=by_row)
+    ran = attention.run(target)
+    check(ran, attention.numpy())
+    ((name, kernel),) = ran.kernels.items()
+    assert "dot products" in kernel_info(name, kernel).tile
+
+
 SHAPES = {
     "fewer rows than a register tile": Attention((2, 3), 2, 8, 20, 8),
     "one row": Attention((1, 4), 1, 16, 33, 16),
