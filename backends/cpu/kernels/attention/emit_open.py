@@ -2,7 +2,8 @@
 
 The loops of one task, which has a chunk of the blocks of rows of one batch:
 
-    keys in whole vectors                               and values, where their rows are none
+    keys in whole vectors                               and values, where their rows are none; no keys for few rows,
+                                                        where they lie row by row
     for block of rows                                   balanced, up to 16 rows
       sums = 0, top = the least number, total = 0
       for block of keys                                 balanced, up to 512 keys: one where they are fewer
@@ -16,6 +17,7 @@ Up to 512 keys it is the form of whole rows; beyond, the online one of `emit_onl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,11 +26,11 @@ from tvm.ir import Var
 from tvm.tirx import ForKind
 
 from backends.cpu.kernels.attention.open_packing import Packed, pack
-from backends.cpu.kernels.attention.open_plan import Grid, OpenPlan
+from backends.cpu.kernels.attention.open_plan import DOT_ROWS, MAX_ROW_VECTORS, SINGLE_ROWS, Grid, OpenPlan
 from backends.cpu.kernels.attention.open_read import OpenAttention, read_open_attention
 from backends.cpu.kernels.attention.open_rows import KeyBlock, OpenRows, RowState
 from backends.cpu.kernels.attention.read import ATTENTION, operand
-from backends.cpu.kernels.shared.block_products import OpenProduct, Panels, RowUnits, multiply, row_tiles
+from backends.cpu.kernels.shared.block_products import OpenProduct, Panels, RowUnits, multiply, multiply_row, row_tiles
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
 from backends.cpu.machine import Machine
@@ -36,6 +38,7 @@ from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
 from backends.tensorir.result import Scheduled
 from backends.tensorir.softmax_rows import bounded_sum
+from backends.tensorir.vectors import sum_square
 
 
 def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -126,15 +129,33 @@ class _Task:
     scratch: _Scratch
 
     @property
+    def takes_dots(self) -> Expr:
+        """Whether scores are dot products."""
+        chain, keys = self.attention.chain, operand(self.attention.scores, 1)
+        is_by_row = keys.is_contiguous(keys.step) and not keys.is_contiguous(keys.place)
+        return chain.rows <= DOT_ROWS if is_by_row and chain.depth % self.lanes == 0 else False
+
+    @property
     def between(self) -> OpenRows:
         """What holds the scores."""
         return self.scratch.between
 
     def pack(self) -> None:
         """Add the copies of the operands."""
-        pack(self.nest, operand(self.attention.scores, 1), self.which, self.scratch.keys, self.lanes)
+        self._one_of(
+            self.takes_dots,
+            lambda: None,
+            lambda: pack(self.nest, operand(self.attention.scores, 1), self.which, self.scratch.keys, self.lanes),
+        )
         if self.scratch.values is not None:
             pack(self.nest, operand(self.attention.values, 1), self.which, self.scratch.values, self.lanes)
+
+    def _one_of(self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """Add what one of two functions adds; where only a call knows which, both behind a test."""
+        if isinstance(condition, bool):
+            (then if condition else otherwise)()
+        else:
+            self.nest.choose(condition, then, otherwise)
 
     def emit(self, first: Expr, rows: Expr) -> None:
         """Add the loops of `rows` rows from `first` on."""
@@ -149,10 +170,39 @@ class _Task:
             first_key = nest.keep("first_key", first_vector * lanes)
             keys = nest.keep("many_keys", tirx.min(all_keys - first_key, many * lanes))
             block = KeyBlock(first_key, first_vector, keys, many, index > 0)
-            self._scores(first, rows, block)
+            self._one_of(
+                self.takes_dots,
+                partial(self._dots, first, rows, block),
+                partial(self._scores, first, rows, block),
+            )
             self.between.write(lambda row, key: [*self.which, first + row, first_key + key], rows, block)
             self._values(rows, block)
         self._finish(first, rows)
+
+    def _dots(self, first: Expr, rows: Expr, block: KeyBlock) -> None:
+        """Emit the first product as dot products, a vector of keys at a time; keys behind the last are the last."""
+        nest, lanes, last = self.nest, self.lanes, int64(self.attention.chain.keys) - 1
+        whole = nest.keep("whole", tirx.floordiv(block.keys, lanes))
+        with nest.loop("vector", whole) as vector:
+            key = nest.keep("key", block.first + vector * lanes)
+            self._dots_of(first, rows, vector, [key + i for i in range(lanes)])
+        with nest.when(whole < block.vectors):
+            keys = [nest.keep("key", tirx.min(block.first + whole * lanes + i, last)) for i in range(lanes)]
+            self._dots_of(first, rows, whole, keys)
+
+    def _dots_of(self, first: Expr, rows: Expr, vector: Expr, keys: Sequence[Expr]) -> None:
+        """Emit the dot products of rows with these keys."""
+        nest, lanes = self.nest, self.lanes
+        left, right = (operand(self.attention.scores, side) for side in range(2))
+        with nest.loop("row", rows) as row:
+            sums = RegisterRows(nest, lanes, [(0, lanes)])
+            with nest.loop("k", self.attention.chain.depth // lanes) as k:
+                steps = ramp(k * lanes, lanes)
+                elements = nest.bind("elements", left.at(self.which, first + row, steps))
+                for i, key in enumerate(keys):
+                    sums.accumulate(i, 0, elements * right.at(self.which, key, steps))
+            totals = sum_square(nest, [sums.read(i, 0) for i in range(lanes)], lanes)
+            nest.store(self.between.scores, [ramp(row * self.between.stride + vector * lanes, lanes)], totals)
 
     def _scores(self, first: Expr, rows: Expr, block: KeyBlock) -> None:
         """Emit the first product: panels of vectors of keys, then single vectors."""
@@ -207,9 +257,18 @@ class _Task:
         channels = self.attention.chain.channels if packed is None else self.scratch.width
         parts = [count for _, count in pieces(channels, lanes)]
         units = RowUnits(self.plan.values.rows, least=min(4, self.plan.values.rows))
-        with row_tiles(nest, rows, units) as tile:
-            for at in range(0, len(parts), panel):
-                multiply(nest, product, tile, Panels(int64(at), 1, parts[at : at + panel]))
+
+        def single() -> None:
+            with nest.loop("row", rows) as row:
+                for at in range(0, len(parts), MAX_ROW_VECTORS):
+                    multiply_row(nest, product, row, Panels(int64(at), 1, parts[at : at + MAX_ROW_VECTORS]))
+
+        def tiled() -> None:
+            with row_tiles(nest, rows, units) as tile:
+                for at in range(0, len(parts), panel):
+                    multiply(nest, product, tile, Panels(int64(at), 1, parts[at : at + panel]))
+
+        self._one_of(self.attention.chain.rows <= SINGLE_ROWS, single, tiled)
 
     def _finish(self, first: Expr, rows: Expr) -> None:
         """Emit the division of the sums and what is behind the second product."""

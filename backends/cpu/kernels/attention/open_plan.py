@@ -19,6 +19,13 @@ _ROWS = 16
 """Rows of a block at most, whole vectors of them."""
 _KEYS = 512
 """Keys of a block at most: 16 rows of scores are 33 KiB, most of L1."""
+DOT_ROWS = 8
+"""Rows up to which keys that lie row by row are not turned: with 16 both forms are as fast, with 4 turning takes 1.3 of
+the time (12 of 300x64 on Zen 3)."""
+SINGLE_ROWS = 3
+"""Rows up to which each passes the values by itself, as a tile of four would take as long and read 8 panels of them."""
+MAX_ROW_VECTORS = 8
+"""Vectors of sums of a row by itself: enough to hide the latency of two multiply-adds a cycle."""
 _BUSY = 8
 """Tasks for each thread of which one more or less does not count."""
 

@@ -138,6 +138,11 @@ def multiply(nest: Nest, product: OpenProduct, tile: RowTile, panels: Panels) ->
             _multiply(nest, product, rows, panels.first + panel * len(panels.parts), panels.parts)
 
 
+def multiply_row(nest: Nest, product: OpenProduct, row: Expr, panel: Panels) -> None:
+    """Add a register tile of one row by the vectors of a panel."""
+    _multiply(nest, product, [row], panel.first, panel.parts)
+
+
 def _multiply(nest: Nest, product: OpenProduct, rows: Sequence[Expr], vector: Expr, parts: Sequence[int]) -> None:
     """Add a register tile of these rows, by vectors of so many elements each from `vector` on."""
     registers = RegisterRows(nest, len(rows), list(enumerate(parts)))
