@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusion.rewrites.rule import Rule
 from fusion.rewrites.rules.activations import GELU, GELU_TANH, MISH_GATE, SILU, SOFTMAX
 from fusion.rewrites.rules.broadcasts import ALL_OR_NONE, REPEAT_LATE
+from fusion.rewrites.rules.heads import SHARED_HEADS
 from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NORM
 from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE
 from fusion.rewrites.rules.pads import PAD
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     REPEAT_LATE,
     PAD,
     STACKED_SUM,
+    SHARED_HEADS,
     PARALLEL_SUM,
     SCALE_BEHIND,
     SHIFT_OF_NORM,

@@ -25,7 +25,7 @@ the time (12 of 300x64 on Zen 3)."""
 SINGLE_ROWS = 3
 """Rows up to which each passes the values by itself, as a tile of four would take as long and read 8 panels of them."""
 MAX_ROW_VECTORS = 8
-"""Vectors of sums of a row by itself: enough to hide the latency of two multiply-adds a cycle."""
+"""Vectors of sums of a row by itself, enough to hide the latency of multiply-adds."""
 _BUSY = 8
 """Tasks for each thread of which one more or less does not count."""
 
