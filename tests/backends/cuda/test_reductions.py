@@ -13,7 +13,10 @@ from tvm.relax import op
 
 from backends.cuda.codegen.device_code import generate_kernels
 from backends.cuda.devices import A100
-from backends.cuda.kernels.reductions.emit import emit_reductions
+from backends.cuda.kernels.reductions.emit import _alone, emit_reductions
+from backends.cuda.kernels.reductions.groups.read import grouped_sum
+from backends.cuda.kernels.reductions.read import read_reductions
+from backends.cuda.lowerings import LOWERINGS
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
 from tests.backends.cuda import emulated
@@ -191,3 +194,89 @@ def test_narrow_numbers_are_summed_in_float32_and_rounded_once() -> None:
 def test_float64_is_declined() -> None:
     with pytest.raises(Declined, match="it computes in float64"):
         run(lambda b, x: op.sum(op.astype(x, "float64"), 0), numbers(4, 8))
+
+
+def in_groups(
+    groups: int, b: relax.BlockBuilder, x: relax.Expr, w: relax.Expr, y: relax.Expr, **how: object
+) -> relax.Expr:
+    """Return relu(convolution + y), of weights H, W, I, O."""
+    made = b.emit(op.permute_dims(w, [3, 2, 0, 1]))
+    (lower,) = LOWERINGS["relax.nn.conv2d"]
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OIHW"}
+    sums = lower.apply(b, b.normalize(op.nn.conv2d(x, made, groups=groups, **layouts, **how)))
+    return op.nn.relu(op.add(b.normalize(sums), y))
+
+
+def in_groups_in_float64(
+    groups: int, x: np.ndarray, w: np.ndarray, y: np.ndarray, *, stride: int = 1, border: int = 0, distance: int = 1
+) -> np.ndarray:
+    padded = np.pad(x.astype(np.float64), ((0, 0), (border, border), (border, border), (0, 0)))
+    images, height, width, channels = padded.shape
+    made = [(size - distance * (w.shape[0] - 1) - 1) // stride + 1 for size in (height, width)]
+    sums = np.zeros((images, *made, w.shape[3]))
+    for at in np.ndindex(*w.shape[:2]):
+        rows, columns = (
+            slice(tap * distance, tap * distance + (many - 1) * stride + 1, stride)
+            for tap, many in zip(at, made, strict=True)
+        )
+        read = padded[:, rows, columns].reshape(images, *made, groups, channels // groups)
+        taps = w[at].astype(np.float64).reshape(channels // groups, groups, -1)
+        sums += np.einsum("nyxgi,igo->nyxgo", read, taps).reshape(sums.shape)
+    return np.maximum(sums + y.astype(np.float64), 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_random_convolutions_in_groups_are_what_float64_says(dtype: str) -> None:
+    """Of tiles that are cut on all sides, borders, steps, distances of taps, and channels that no access divides."""
+    random = np.random.default_rng({"float32": 2243, "float16": 2244, "bfloat16": 2245}[dtype])
+    for _ in range(3):
+        images, height, width, groups, depth, made, window, stride, border, distance = (
+            int(n) for n in random.integers((1, 5, 5, 2, 1, 2, 1, 1, 0, 1), (3, 13, 13, 6, 13, 13, 4, 3, 2, 3))
+        )
+        how = {"strides": (stride, stride), "padding": (border,) * 4, "dilation": (distance, distance)}
+        shapes = ((images, height, width, groups * depth), (window, window, depth, groups * made), (groups * made,))
+        x, w, y = (numbers(*shape).astype(dtype) for shape in shapes)
+        done, counts = run(partial(in_groups, groups, **how), x, w, y)
+        wanted = in_groups_in_float64(groups, x, w, y, stride=stride, border=border, distance=distance)
+        rtol = {"float32": 1e-5, "float16": 2**-10, "bfloat16": 2**-7}[dtype]
+        np.testing.assert_allclose(done.astype(np.float64), wanted, rtol=rtol, atol=1e-4, err_msg=f"{shapes}, {how}")
+        assert counts.worst_conflict <= 4
+
+
+@pytest.mark.parametrize(("dtype", "shape", "window"), [
+    ("float32", (1, 14, 14, 136), 1), ("float32", (1, 7, 7, 32), 3), ("float16", (1, 12, 12, 80), 1),
+])  # fmt: skip
+def test_convolutions_in_groups_read_full_sectors_and_few_of_them(
+    dtype: str, shape: tuple[int, ...], window: int
+) -> None:
+    """Blocks bring the image once, or what is under the windows of a tile, and weights for several pixels."""
+    channels, border = shape[3], window // 2
+    x, w, y = (
+        numbers(*each).astype(dtype) for each in (shape, (window, window, channels // 4, channels), (channels,))
+    )
+    done, counts = run(partial(in_groups, 4, padding=(border,) * 4), x, w, y)
+    tolerance = {"float32": 1e-4, "float16": 2**-9}[dtype]
+    wanted = in_groups_in_float64(4, x, w, y, border=border)
+    np.testing.assert_allclose(done.astype(np.float64), wanted, rtol=tolerance, atol=tolerance)
+    assert counts.sector_share >= 0.95
+    of_each_pixel = (w.size * shape[1] * shape[2] + (1 + window**2) * x.size) * x.itemsize
+    assert counts.load_bytes + counts.store_bytes < 0.8 * of_each_pixel
+
+
+def test_what_is_no_convolution_in_groups_keeps_its_own_loops() -> None:
+    """One by channels, whose neighbours have channels of their own, and one whose zeros do not end with the image."""
+    x, y = numbers(1, 6, 6, 8), numbers(8)
+    own, several = numbers(3, 3, 1, 8), numbers(1, 1, 4, 8)
+
+    def sums(build: Build, *arrays: np.ndarray) -> list[object]:
+        parts = read_reductions(prim_func(build, arrays))
+        return [grouped_sum(_alone(parts, stage)) for stage in parts.reductions]
+
+    def of_padded(b: relax.BlockBuilder, *given: relax.Expr) -> relax.Expr:
+        x, *others = given
+        left = b.emit(op.nn.pad(b.emit(op.strided_slice(x, [1], [0], [4])), [0, 0, 0, 2, 0, 0, 0, 0]))
+        return in_groups(2, b, left, *others)
+
+    assert sums(partial(in_groups, 8, padding=(1,) * 4), x, own, y) == [None]
+    assert sums(of_padded, x, several, y) == [None]
+    assert sums(partial(in_groups, 2), x, several, y) != [None]

@@ -130,7 +130,8 @@ def test_blocks_that_share_all_steps_do_not_spill(
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_convolutions_and_reductions_do_not_spill(arch: str, tmp_path: Path) -> None:
-    image, dense, own = (np.zeros(shape, np.float32) for shape in ((1, 29, 29, 64), (96, 64, 3, 3), (64, 1, 3, 3)))
+    shapes = ((1, 29, 29, 64), (96, 64, 3, 3), (64, 1, 3, 3), (3, 3, 16, 64))
+    image, dense, own, grouped = (np.zeros(shape, np.float32) for shape in shapes)
     how = {"padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "OIHW"}
     (lower,) = LOWERINGS["relax.nn.conv2d"]
 
@@ -140,10 +141,11 @@ def test_convolutions_and_reductions_do_not_spill(arch: str, tmp_path: Path) -> 
     funcs = [
         prim_func(convolve, [image, dense]),
         prim_func(convolve, [image, own]),
+        prim_func(lambda b, x, w: convolve(b, x, b.emit(op.permute_dims(w, [3, 2, 0, 1]))), [image, grouped]),
         prim_func(lambda b, x: op.nn.max_pool2d(x, (3, 3), (2, 2), layout="NHWC"), [image]),
         prim_func(lambda b, x: op.nn.softmax(x, -1), [np.zeros((64, 5000), np.float32)]),
     ]
-    for func, template in zip(funcs, ["product", "reductions", "reductions", "rows"], strict=True):
+    for func, template in zip(funcs, ["product", "reductions", "reductions", "reductions", "rows"], strict=True):
         made = schedule(func, DEVICES[arch])
         assert made.template == template
         for launch in generate_kernels("kernel", made.func, arch).launches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from tvm import tirx
@@ -19,6 +20,9 @@ from backends.cuda.kernels.launch import bound_loop, check_sizes
 from backends.cuda.kernels.pointwise.emit import THREADS, compute_elements, emit_elements, widest_run
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.cuda.kernels.reductions.brought import BroughtRun, ReductionRuns, allocate, bring_turn, runs_of
+from backends.cuda.kernels.reductions.groups.emit import emit_groups
+from backends.cuda.kernels.reductions.groups.read import grouped_sum
+from backends.cuda.kernels.reductions.groups.tile import GroupTile, choose_tile
 from backends.cuda.kernels.reductions.read import Reductions, read_reductions
 from backends.cuda.kernels.reductions.split import split
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
@@ -118,6 +122,8 @@ def _read_by(region: ElementwiseRegion) -> set[Var]:
 
 def _steps(parts: Reductions, stage: Stage, device: CudaDevice) -> tuple[Stage, ...]:
     """Return a reduction as one stage, or as two."""
+    if _tile_of_groups(parts, stage, None, device) is not None:
+        return (stage,)
     found = split(_alone(parts, stage), device, in_rows=_rows_of(parts, stage) is not None)
     return (stage,) if found is None else (found.parts, found.total)
 
@@ -167,8 +173,31 @@ def _emit_reduction(
     if rows is not None:
         return emit_region(rows, device)
     stored = [stage.buffer] if behind is None else [each.buffer for each in behind.outputs]
+    tile = _tile_of_groups(parts, stage, behind, device)
+    if tile is not None:
+        return emit_groups(tile, partial(_store, stage, behind))
     runs = runs_of(_alone(parts, stage), min(map(item_bytes_of, stored)))
     return _emit_alone(parts, stage, behind) if runs is None else _emit_brought(parts, stage, behind, runs)
+
+
+def _tile_of_groups(
+    parts: Reductions, stage: Stage, behind: ElementwiseRegion | None, device: CudaDevice
+) -> GroupTile | None:
+    """Return the results of a block, of a convolution in groups; None of other reductions."""
+    found = grouped_sum(_alone(parts, stage))
+    if found is None:
+        return None
+    stored = item_bytes_of(stage.buffer if behind is None else behind.outputs[0].buffer)
+    widest = ACCESS_BYTES // max(found.item_bytes, item_bytes_of(found.weights), stored)
+    return choose_tile(found, widest, stored, device)
+
+
+def _store(stage: Stage, behind: ElementwiseRegion | None, nest: Nest, begin: Expr, lanes: Lanes, reduced: Var) -> None:
+    """Add what stores results in registers, whose positions begin at `begin`."""
+    if behind is None:
+        copy_lanes(nest, stage.buffer, begin, reduced, int64(0), many=lanes.many)
+    else:
+        compute_elements(nest, behind, begin, lanes, {stage.buffer: reduced})
 
 
 def _emit_brought(
@@ -206,10 +235,7 @@ def _emit_brought(
                 turn = _Turn(runs, outer, brought)
                 _reduce_turn(nest, parts, stage, lanes=lanes, at=at, reduced=reduced, turn=turn)
         with guard(nest, is_one):
-            if behind is None:
-                copy_lanes(nest, stage.buffer, at, reduced, int64(0), many=1)
-            else:
-                compute_elements(nest, behind, at, lanes, {stage.buffer: reduced})
+            _store(stage, behind, nest, at, lanes=lanes, reduced=reduced)
     return nest.finish()
 
 
@@ -281,10 +307,7 @@ def _emit_alone(parts: Reductions, stage: Stage, behind: ElementwiseRegion | Non
             lanes = Lanes(Var("lane", "int64"), many, ((vector, vectors),))
             reduced = register(nest, "reduced", many, dtype_of(stage.buffer))
             _reduce(nest, parts, stage, lanes=lanes, begin=vector * many, reduced=reduced)
-            if behind is None:
-                copy_lanes(nest, stage.buffer, vector * many, reduced, int64(0), many=many)
-            else:
-                compute_elements(nest, behind, vector * many, lanes, {stage.buffer: reduced})
+            _store(stage, behind, nest, vector * many, lanes=lanes, reduced=reduced)
     return nest.finish()
 
 
