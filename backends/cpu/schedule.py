@@ -12,6 +12,7 @@ from tvm import tirx
 from backends.cpu.kernels.priority import is_last_resort, takers
 from backends.cpu.kernels.shared.mapped import map_images, map_long_images
 from backends.cpu.kernels.template import Marks, Template
+from backends.cpu.llvm_level import with_level
 from backends.cpu.machine import Machine
 from backends.cpu.vector_math import VectorizeMath
 from backends.kernel import UNSCHEDULED
@@ -85,7 +86,7 @@ def _schedule_open(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sched
     """Schedule a kernel with symbolic extents."""
     made = _first(_open_attempts(func, machine, threads), func, machine)
     if made.template != UNSCHEDULED:
-        made = replace(made, func=skip_nothing(made.func, func))
+        made = replace(made, func=with_level(skip_nothing(made.func, func), made.is_written_out))
     return _ranked(made, func)
 
 

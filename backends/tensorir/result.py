@@ -36,6 +36,7 @@ class Scheduled:
         cycles: The estimated cycles of the slowest thread; 0 if the template has no estimate.
         is_last_resort: Whether no family supports it: it has plain loops, or ones that compute an anchor like any
         stage.
+        is_written_out: Whether its loops are as they are to run, so that a compiler need not look for better ones.
     """
 
     func: tirx.PrimFunc
@@ -45,6 +46,7 @@ class Scheduled:
     repack: Repack | None = None
     cycles: float = 0.0
     is_last_resort: bool = False
+    is_written_out: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from tvm_ffi.structural import StructuralMutator
 from backends.cpu.codegen.bfloat16 import broadcast_bits, compute_in_lets
 from backends.cpu.codegen.masks import mask_lanes
 from backends.cpu.codegen.share_memory import share_memory
+from backends.cpu.llvm_level import target_for
 from backends.tensorir.emit import Nest, prefetch
 from fusion.stages import stage
 from fusion.structural import contains, mutate
@@ -20,6 +21,7 @@ def generate_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime
 
     Without blocks, every loop has a step of 1, and parallel and vectorized ones begin at 0 (TVM refuses others).
     """
+    target = target_for(mod, target)
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
     with stage("TensorIR passes"):
         lowered = _lower(bound)

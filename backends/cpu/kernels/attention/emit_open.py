@@ -57,7 +57,7 @@ def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
         with nest.loop("thread", threads, ForKind.PARALLEL) as thread:
             first, end = (nest.keep("share", tirx.floordiv((thread + i) * tasks, threads)) for i in range(2))
             _emit_share(nest, attention, plan, grid, machine.vector_lanes, begin=first, many=end - first)
-    return Scheduled(func.with_body(nest.finish()), ATTENTION, str(plan))
+    return Scheduled(func.with_body(nest.finish()), ATTENTION, str(plan), is_written_out=True)
 
 
 def _emit_share(

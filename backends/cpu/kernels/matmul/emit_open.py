@@ -48,7 +48,7 @@ def emit_open_products(func: tirx.PrimFunc, machine: Machine, threads: int) -> S
         nest, works, blocking, form.rows, producer.fill if producer else None, alike=parts.alike,
         calls=SumsByFunction(fetches) if calls else None,
     )  # fmt: skip
-    return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking))
+    return Scheduled(func.with_body(form.restore(nest.finish())), MATMUL, str(blocking), is_written_out=True)
 
 
 def _producer(parts: RowProducts, form: RowForm, machine: Machine, longest: Expr) -> Fills:

@@ -34,7 +34,9 @@ def emit_open_stages(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
         Declined: `read_stage_group` cannot read it, or the loops need numbers.
     """
     made = emit_stages(func, read_stage_group(func), machine, Tiling(threads))
-    return replace(made, func=map_nodes(made.func, (tuple(_TRUNCATED), _truncated)))
+    divides = contains(func.body, (tuple(_TRUNCATED), lambda division: True))  # places are read one by one then
+    func = map_nodes(made.func, (tuple(_TRUNCATED), _truncated))
+    return replace(made, func=func, is_written_out=not divides)
 
 
 _TRUNCATED = {tirx.FloorDiv: tirx.truncdiv, tirx.FloorMod: tirx.truncmod}
