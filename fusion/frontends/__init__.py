@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusion import closed_builders, convolution_types
+from fusion import closed_builders, convolution_types, quick_objects
 from fusion.frontends.dispatch import (
     Importer,
     Signature,
@@ -20,6 +20,7 @@ from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec
 
 closed_builders.install()
 convolution_types.install()
+quick_objects.install()
 
 __all__ = [
     "FallbackNode",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,9 @@ class Node:
     scope: ValueScope
     builder: BlockBuilder
 
-    @property
+    @cached_property
     def op(self) -> str:
+        """The name of its operator."""
         return str(self.proto.op_type)
 
     @property

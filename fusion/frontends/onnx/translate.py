@@ -234,8 +234,7 @@ class _Translator:
         return spec_of(value.name, self._scope.types.get(self._actual(value.name), value.type))
 
     def _translate(self, proto: NodeProto, standard_opset: int) -> None:
-        node = rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
-        node = cast_of_cast_like(node, self._scope.types)
+        node = cast_of_cast_like(self._renamed(proto), self._scope.types)
         opset = standard_opset if not node.domain else self._domains.get(node.domain, 1)
         try:
             self._translate_node(node, opset, standard_opset)
@@ -244,6 +243,12 @@ class _Translator:
         except Exception as error:  # a defect, or what a library raises: no node ends the import
             self._defer(node, opset, report(f"importing {node.op_type} {name_of(node)!r} failed", error))
         self._current = NodeProto()
+
+    def _renamed(self, proto: NodeProto) -> NodeProto:
+        """Return `proto`, whose inputs are called what they are after all expansions."""
+        if not self._names:
+            return proto
+        return rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
 
     def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
         check_node(Node(node, opset, (), self._scope, self._builder))

@@ -54,7 +54,8 @@ def dims_of(kind: TypeProto) -> tuple[int | None, ...] | None:
     tensor = kind.tensor_type
     if not tensor.HasField("shape"):
         return None
-    return tuple([dim_of(dim) for dim in tensor.shape.dim])
+    sizes = tuple([dim.dim_value for dim in tensor.shape.dim])
+    return sizes if not sizes or min(sizes) > 0 else tuple([dim_of(dim) for dim in tensor.shape.dim])
 
 
 def dim_of(dim: onnx.TensorShapeProto.Dimension) -> int | None:
