@@ -1,7 +1,8 @@
 """Which subgraphs of a model run on which backend, by what they cost; nothing here measures or compiles.
 
 First the cheapest cover by our kernels and regions of libraries, of which only those are asked for that it may have;
-then, as what parts take does not add up, an evolution that asks for the whole.
+then, as what parts take does not add up, an evolution that asks for the whole, moves kernels to the library that has
+the most regions, and takes those back.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from placement.cover.candidates import regions_around
@@ -93,15 +94,20 @@ def search_placement(
     if not counts:
         return cover
     library = max(counts, key=counts.__getitem__)
-    others = [index for index, group in enumerate(cover) if group.backend != library]
-    movable = [index for index in others if _is_taken(cover[index], libraries[library].takes)]
+    takes = libraries[library].takes
+    there = [group.backend == library for group in cover]
+    movable = [index for index, group in enumerate(cover) if there[index] or _is_taken(group, takes)]
 
     def moved(bits: Bits) -> Sequence[PlacedSubgraph]:
         goes = {index for index, bit in zip(movable, bits, strict=True) if bit}
-        moves = [index in goes for index in range(len(cover))]
-        return place_operators(graph, cover, moves, library, libraries[library].takes.parts)
+        back = [
+            replace(group, backend=HOST) if there[index] and index in goes else group
+            for index, group in enumerate(cover)
+        ]
+        moves = [index in goes and not there[index] for index in range(len(cover))]
+        return place_operators(graph, back, moves, library, takes.parts)
 
-    starts = list(dict.fromkeys([(False,) * len(movable), (True,) * len(movable)]))
+    starts = list(dict.fromkeys([(False,) * len(movable), tuple(not there[index] for index in movable)]))
     best = evolve(starts, lambda bits: costs.whole(moved(bits)), Evolution(evaluations=64), goes_on)
     return moved(best.bits)
 

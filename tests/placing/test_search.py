@@ -153,6 +153,24 @@ def test_all_that_a_library_takes_is_not_measured_again() -> None:
     assert [(group.operators, group.backend) for group in moved] == [(frozenset({0, 1}), 1)]
 
 
+def test_what_loses_in_the_whole_comes_back() -> None:
+    """Of two regions that are faster alone one slows down what is behind it: the evolution takes that one back."""
+
+    @dataclass
+    class Disturbed(TableCosts):
+        def whole(self, groups: Sequence[PlacedSubgraph]) -> float:
+            there = {operator for group in groups if group.backend != HOST for operator in group.operators}
+            return super().whole(groups) + 5.0 * (4 in there)
+
+    values = (CoverValue(1.0), *(CoverValue(1.0, at, at == 4) for at in range(5)))
+    graph = CoverGraph(tuple((at,) for at in range(5)), values)
+    costs = Disturbed([[3.0, 1.0, 1.0, 1.0, 3.0], [1.0, 9.0, 9.0, 9.0, 1.0]])
+    kernels = [KernelCost(frozenset({at}), costs.seconds[HOST][at]) for at in graph.operators]
+    libraries = {1: SearchedLibrary(TakenOperators(frozenset(graph.operators)))}
+    groups = search_placement(graph, kernels, libraries, costs, lambda: True)
+    assert [group.operators for group in groups if group.backend != HOST] == [frozenset({0})]
+
+
 def test_the_longest_are_asked_for_first() -> None:
     graph = CoverGraph(((0,), (1,), (2,)), (CoverValue(1.0), *(CoverValue(1.0, at, at == 2) for at in range(3))))
     costs = TableCosts([[1.0, 9.0, 4.0], [99.0] * 3])
