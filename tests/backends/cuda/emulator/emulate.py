@@ -82,9 +82,9 @@ def emulate(
         copies = {name: _Guarded.of(arrays[name]) for name in kernel.parameters}
         pointers = (ctypes.c_void_p * len(copies))(*(each.address for each in copies.values()))
         sizes = (ctypes.c_int64 * len(copies))(*(each.array.nbytes for each in copies.values()))
-        counts = Counts()
         launch = (len(copies), kernel.blocks, kernel.threads, order, most_blocks or kernel.blocks)
-        error = _emulator().emulated_run(launched, variant, pointers, sizes, *launch, ctypes.byref(counts))
+        counted = ctypes.byref(counts) if order == orders[-1] else None
+        error = _emulator().emulated_run(launched, variant, pointers, sizes, *launch, counted)
         if error:
             raise EmulatedError(f"{error.decode()} (order {order})")
         results = {name: each.array.copy() for name, each in copies.items()}

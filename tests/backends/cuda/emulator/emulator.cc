@@ -6,6 +6,7 @@
 // - shared memory that is touched while a copy to it is on its way, which it is until its thread waits for it;
 // - an access outside of the buffers of the launch, or one that is not aligned to its width;
 // - threads that wait for each other for ever: a barrier or a shuffle that some of them do not reach.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -14,10 +15,10 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -42,10 +43,10 @@ struct Counts {
 struct Copy { char* to; const char* from; int bytes, size; };
 
 struct Fiber {
-  ucontext_t context;
-  std::vector<char> stack;
+  jmp_buf context;
+  char* stack = nullptr;
   int id = 0;
-  bool done = false;
+  bool begun = false, done = false;
   std::function<bool()> ready;  // what it waits for
   uint64_t turn = 0;  // of the loops that it is in, all of them together
   std::vector<uint64_t> outer;  // the same of those around each
@@ -59,21 +60,37 @@ struct Shadow { int writer = -1, written = -1, reader = -1, read = -1; bool know
 // What its lanes exchange: bits of a shuffle, rows of matrices, or fragments of products.
 struct Warp { int arrived = 0, generation = 0; uint64_t slots[WARP]; uint32_t fragments[WARP][6]; };
 
+// One request of a warp: what its lanes do at one place in the code in one turn, when they came there as often.
+struct Request {
+  int warp, time;
+  uintptr_t place;
+  bool stores;
+  bool operator==(const Request& other) const {
+    return warp == other.warp && time == other.time && place == other.place && stores == other.stores;
+  }
+};
+struct Hash {
+  size_t operator()(const Request& each) const {
+    return (each.place + (static_cast<uint64_t>(each.time) << 20 | each.warp << 1 | each.stores)) * 0x9E3779B97F4A7C15u >> 16;
+  }
+};
+
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   std::vector<Shadow> shadow;
   int arrived = 0, generation = 0;
-  // By warp, place in the code and turn, how often the thread came there, and whether it stores: one request of a warp.
-  std::map<std::tuple<int, uintptr_t, int, bool>, std::vector<Touch>> global, shared;
+  std::unordered_map<Request, std::vector<Touch>, Hash> global, shared;
 };
 
 std::vector<Range> buffers;
+std::vector<std::unique_ptr<char[]>> stacks;  // of the fibers of a block, the same for the next
 Counts counts;
+bool counts_accesses = false;
 std::string error;
 Block* block = nullptr;
 Fiber* current = nullptr;
-ucontext_t scheduler;
+jmp_buf scheduler;
 Kernel kernel = {};
 void** arguments = nullptr;
 int variant = 0;
@@ -85,9 +102,13 @@ std::string whom() {
   return "thread " + std::to_string(current->id) + " of block " + std::to_string(block_index.x);
 }
 
+void leave() {
+  if (!_setjmp(current->context)) _longjmp(scheduler, 1);
+}
+
 void wait(std::function<bool()> ready) {
   current->ready = std::move(ready);
-  swapcontext(&current->context, &scheduler);
+  leave();
 }
 
 Shadow& shadow_of(uintptr_t at) { return block->shadow[at - reinterpret_cast<uintptr_t>(kernel.shared_begin)]; }
@@ -113,26 +134,24 @@ void shared_touch(uintptr_t at, int size, bool stores) {
 }
 
 void touch(const void* pointer, int size, bool stores, void* code) {
-  const auto at = reinterpret_cast<uintptr_t>(pointer), place = reinterpret_cast<uintptr_t>(code) ^ current->turn;
-  const auto stack = reinterpret_cast<uintptr_t>(current->stack.data());
+  const auto at = reinterpret_cast<uintptr_t>(pointer), stack = reinterpret_cast<uintptr_t>(current->stack);
   if (at >= stack && at < stack + STACK) return;
   if (at % size != 0) fail(whom() + " touches " + std::to_string(size) + " bytes that are not aligned");
-  const Touch seen{current->id % WARP, at, size};
-  const auto key = std::make_tuple(current->id / WARP, place, current->times[place]++, stores);
-  if (is_shared(at)) {
+  const bool shared = is_shared(at);
+  if (shared) {
     shared_touch(at, size, stores);
-    block->shared[key].push_back(seen);
-    return;
+  } else if (std::none_of(buffers.begin(), buffers.end(), [=](Range each) { return at >= each.begin && at + size <= each.end; })) {
+    fail(whom() + (stores ? " stores" : " loads") + " outside of all buffers");
   }
-  for (const Range& range : buffers) {
-    if (at >= range.begin && at + size <= range.end) { block->global[key].push_back(seen); return; }
-  }
-  fail(whom() + (stores ? " stores" : " loads") + " outside of all buffers");
+  if (!counts_accesses) return;
+  const auto place = reinterpret_cast<uintptr_t>(code) ^ current->turn;
+  const Request request{current->id / WARP, current->times[place]++, place, stores};
+  (shared ? block->shared : block->global)[request].push_back({current->id % WARP, at, size});
 }
 
 // Sectors of 32 bytes that a request of a warp moves: Nsight Compute's documentation, "L1/TEX cache".
 void count_global() {
-  for (const auto& [key, touches] : block->global) {
+  for (const auto& [request, touches] : block->global) {
     std::vector<uintptr_t> sectors, bytes;
     for (const Touch& each : touches) {
       sectors.push_back(each.address / SECTOR);
@@ -143,16 +162,15 @@ void count_global() {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
     }
-    const bool stores = std::get<3>(key);
-    (stores ? counts.store_bytes : counts.load_bytes) += bytes.size();
-    (stores ? counts.store_sectors : counts.load_sectors) += sectors.size();
+    (request.stores ? counts.store_bytes : counts.load_bytes) += bytes.size();
+    (request.stores ? counts.store_sectors : counts.load_sectors) += sectors.size();
   }
 }
 
 // A request of 4 bytes a lane is one pass over 32 banks, one of 8 or 16 bytes is two or four of 16 or 8 lanes each; in
 // a pass, each other word of one bank is a pass more. CUDA C++ programming guide, "Shared memory".
 void count_shared() {
-  for (const auto& [key, touches] : block->shared) {
+  for (const auto& [request, touches] : block->shared) {
     std::map<int, std::map<int, std::vector<uintptr_t>>> words;  // by part of the warp and bank
     for (const Touch& each : touches) {
       const int part = each.lane * std::max(each.size, BANK_BYTES) / (WARP * BANK_BYTES);
@@ -174,7 +192,20 @@ void count_shared() {
 void enter() {
   kernel.thread(arguments);
   current->done = true;
-  swapcontext(&current->context, &scheduler);
+  _longjmp(scheduler, 1);
+}
+
+// Lets a fiber go on until it waits or ends. Only its first step is the system's, which asks the kernel for signals' masks.
+__attribute__((noinline)) void resume(Fiber& fiber) {
+  if (_setjmp(scheduler)) return;
+  if (fiber.begun) _longjmp(fiber.context, 1);
+  fiber.begun = true;
+  ucontext_t start;
+  getcontext(&start);
+  start.uc_stack.ss_sp = fiber.stack;
+  start.uc_stack.ss_size = STACK;
+  makecontext(&start, enter, 0);
+  setcontext(&start);
 }
 
 // Order 0 runs the threads of a block first to last, 1 last to first, others in a random order that changes at barriers.
@@ -189,13 +220,9 @@ void run_block(unsigned index, std::mt19937& random, int order) {
   made.warps.resize((threads + WARP - 1) / WARP);
   made.fibers.resize(threads);
   for (int id = 0; id < threads; ++id) {
-    Fiber& fiber = made.fibers[id];
-    fiber.id = id;
-    fiber.stack.resize(STACK);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = STACK;
-    makecontext(&fiber.context, enter, 0);
+    if (static_cast<int>(stacks.size()) == id) stacks.emplace_back(new char[STACK]);
+    made.fibers[id].id = id;
+    made.fibers[id].stack = stacks[id].get();
   }
   std::vector<int> turns(threads);
   for (int id = 0; id < threads; ++id) turns[id] = order == 1 ? threads - 1 - id : id;
@@ -209,7 +236,7 @@ void run_block(unsigned index, std::mt19937& random, int order) {
       fiber.ready = nullptr;
       current = &fiber;
       thread_index = {static_cast<unsigned>(id), 0, 0};
-      swapcontext(&scheduler, &fiber.context);
+      resume(fiber);
     }
   }
   for (const Fiber& fiber : made.fibers) {
@@ -389,7 +416,8 @@ void __tsan_vptr_update(void**, void*) {}
 void __tsan_read_range(void* at, size_t size) { touch(at, static_cast<int>(size), false, __builtin_return_address(0)); }
 void __tsan_write_range(void* at, size_t size) { touch(at, static_cast<int>(size), true, __builtin_return_address(0)); }
 
-// Runs a launch, of its blocks the first `most` of the order; returns the first error, "" where there is none.
+// Runs a launch, of its blocks the first `most` of the order, and counts what it accesses if there is a `result`; returns
+// the first error, "" where there is none.
 const char* emulated_run(
     Kernel launched, int launched_variant, void** pointers, int64_t* sizes, int count, unsigned blocks, unsigned threads, int order, unsigned most,
     Counts* result) {
@@ -404,6 +432,7 @@ const char* emulated_run(
   std::mt19937 random(order);
   error.clear();
   counts = Counts{};
+  counts_accesses = result != nullptr;
   grid_size = {blocks, 1, 1};
   block_size = {threads, 1, 1};
   std::vector<unsigned> turns(blocks);
@@ -414,7 +443,7 @@ const char* emulated_run(
   for (unsigned index : turns) {
     if (error.empty()) run_block(index, random, order);
   }
-  *result = counts;
+  if (result) *result = counts;
   return error.c_str();
 }
 }  // extern "C"

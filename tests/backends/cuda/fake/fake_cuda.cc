@@ -197,10 +197,9 @@ void run_start(Context* context, const Start& start) {
   }
   Kernel kernel = module->kernel;
   if (module->is_cut) kernel.shared_end = kernel.shared_begin + start.shared;
-  int64_t counts[32];
   const char* error = module->run(
       kernel, 0, pointers.data(), sizes.data(), static_cast<int>(pointers.size()), start.blocks, start.threads, 2,
-      start.blocks, counts);
+      start.blocks, nullptr);
   if (*error) fault(context, 719, module->symbol + ": " + error);
 }
 
