@@ -85,6 +85,7 @@ CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (lambda b, x: op.permute_dims(x, [0, 2, 3, 1]), lambda x: x.transpose(0, 2, 3, 1), [(1, 3, 40, 48)]),
     (lambda b, x: op.permute_dims(x, [0, 3, 1, 2]), lambda x: x.transpose(0, 3, 1, 2), [(1, 40, 48, 3)]),
     (lambda b, x: op.permute_dims(x, [0, 2, 1]), lambda x: x.transpose(0, 2, 1), [(40, 4, 34)]),
+    (lambda b, x: op.permute_dims(x, [0, 2, 1, 3]), lambda x: x.transpose(0, 2, 1, 3), [(1, 40, 8, 15)]),
 ]
 
 

@@ -39,14 +39,15 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ```
 
     Where lines begin inside of sectors, warps begin where sectors do, and tiles are longer (`choose_tile`); where they
-    are few and short, as those of groups of channels, a block has several places of the outer axes.
+    are few and short, as those of groups of channels, a block has several places of the outer axes. Neighbours in both,
+    as the numbers of a head where heads and tokens change places, are turned together.
 
     Raises:
         Declined: `read_transpose` cannot read it.
     """
     parts = read_transpose(func)
     tile = choose_tile(parts)
-    extents = parts.sizes
+    extents, unit = parts.sizes, parts.together
     tiles = [-(-extents[0] // tile.many), -(-extents[1] // tile.rows), -(-extents[2] // tile.columns)]
     nest = Nest()
     with (
@@ -63,21 +64,24 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
             walk = tile.loads[buffer]
 
             def begin(line: Expr, of: Var = buffer) -> Expr:
-                return substitute(parts.turned[of], places.at(int64(0), line, int64(0)).known)
+                return substitute(parts.turned[of], places.at(int64(0), line, int64(0), int64(0)).known)
 
             with walk.each(nest, thread, begin) as (line, at, is_one):
-                inner, column, row = _parted(at, tile.columns, tile.rows) if walk.is_run else (int64(0), line, at)
-                place = places.at(row, column, inner)
+                inner, column, at = _parted(at, tile.columns, tile.rows * unit) if walk.is_run else (int64(0), line, at)
+                row, own = _taken_apart(at, unit)
+                place = places.at(row, column, inner, own)
                 with guard(nest, _all(is_one, place.is_inside)):
                     value = load_flat(buffer, substitute(parts.turned[buffer], place.known))
-                    nest.store(kept, [(inner * tile.columns + column) * tile.line(buffer) + row], value)
+                    nest.store(kept, [(inner * tile.columns + column) * tile.line(buffer) + at], value)
         barrier(nest)
-        first = (outer * extents[1] + row_tile) * extents[2] + column_tile
-        with tile.stores.each(nest, thread, lambda line: first + line * extents[2]) as (line, at, is_one):
-            inner, row, column = _parted(at, tile.rows, tile.columns) if tile.stores.is_run else (int64(0), line, at)
-            place = places.at(row, column, inner)
+        first = ((outer * extents[1] + row_tile) * extents[2] + column_tile) * unit
+        with tile.stores.each(nest, thread, lambda line: first + line * (extents[2] * unit)) as (line, at, is_one):
+            inner, row, at = _parted(at, tile.rows, tile.columns * unit) if tile.stores.is_run else (int64(0), line, at)
+            column, own = _taken_apart(at, unit)
+            place = places.at(row, column, inner, own)
             with guard(nest, _all(is_one, place.is_inside)):
-                taken = {buffer: (inner * tile.columns + column) * tile.line(buffer) + row for buffer in held}
+                at = row * unit + own
+                taken = {buffer: (inner * tile.columns + column) * tile.line(buffer) + at for buffer in held}
                 place.store({buffer: tirx.BufferLoad(held[buffer], [each]) for buffer, each in taken.items()})
     return func.with_body(nest.finish())
 
@@ -91,6 +95,11 @@ def _parted(at: Expr, lines: int, width: int) -> tuple[Expr, Expr, Expr]:
     """Return which group of lines of so many elements has the element `at` of a run, which line, and where in it."""
     line = tirx.floordiv(at, int64(width))
     return tirx.floordiv(line, int64(lines)), tirx.floormod(line, int64(lines)), tirx.floormod(at, int64(width))
+
+
+def _taken_apart(at: Expr, unit: int) -> tuple[Expr, Expr]:
+    """Return which unit has the element `at` of a line, and where in it."""
+    return tirx.floordiv(at, int64(unit)), tirx.floormod(at, int64(unit))
 
 
 def _shared(nest: Nest, buffer: Var, tile: TransposeTile) -> Var:
@@ -109,10 +118,10 @@ class _Places:
     tile: TransposeTile
     first: tuple[Expr, Expr, Expr]
 
-    def at(self, row: Expr, column: Expr, inner: Expr) -> _Place:
-        """Return one, by its row, column and place of the outer axes in the tile."""
+    def at(self, row: Expr, column: Expr, inner: Expr, own: Expr) -> _Place:
+        """Return one, by its row, column and place of the outer axes in the tile, and where in a unit it is."""
         outer, first_row, first_column = self.first
-        at = (outer + inner, first_row + row, first_column + column)
+        at = (outer + inner, first_row + row, first_column + column, own)
         return _Place(self.parts, self.nest, at, self.tile)
 
 
@@ -126,13 +135,18 @@ class _Place:
 
     def __init__(self, parts: TransposedRegion, nest: Nest, at: Sequence[Expr], tile: TransposeTile) -> None:
         self.parts, self.nest, self.analyzer = parts, nest, Analyzer()
-        named = [nest.bind(name, each) for name, each in zip(("outer", "row", "column"), at, strict=True)]
+        *places, own = at
+        named = [nest.bind(name, each) for name, each in zip(("outer", "row", "column"), places, strict=True)]
         conditions = []
         for var, extent, size in zip(named, parts.sizes, (tile.many, tile.rows, tile.columns), strict=True):
             self.analyzer.bind(var, Range(int64(0), int64(extent)))
             conditions += [var < extent] if extent % size else []
         self.is_inside = tirx.all(*conditions) if conditions else None
-        self.known = parts.axes_at(*named)
+        if tile.unit > 1:
+            own = nest.bind("own", own)
+            self.analyzer.bind(own, Range(int64(0), int64(tile.unit)))
+        outer, row, column = named
+        self.known = parts.axes_at(outer, row, column, own)
 
     def store(self, turned: dict[Var, Expr]) -> None:
         """Add what makes the outputs there, of what is turned."""

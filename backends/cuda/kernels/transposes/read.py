@@ -12,10 +12,11 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
+from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES
 from backends.tensorir.accesses import flat_index, range_of, unravel
 from backends.tensorir.emit import int64
 from backends.tensorir.inlining import Resolver, guards
-from backends.tensorir.stages import dtype_of, shape_of, substitute
+from backends.tensorir.stages import dtype_of, item_bytes_of, shape_of, substitute
 from fusion.declined import Declined
 
 Expr = Any
@@ -30,7 +31,9 @@ class TransposedRegion:
 
     Attributes:
         rows: Places of the axes along which neighbours of what is turned lie next to each other.
-        columns: Those of the last axes, along which neighbours of the outputs do; `outer` are the others.
+        columns: Those of the axes along which neighbours of the outputs do; `outer` are the others.
+        unit: Those of the last axes, whose elements are neighbours in both, such as the numbers of a head: what is
+            turned is so many elements at a time.
         turned: Where in each buffer that is read turned an element is, over the axes.
     """
 
@@ -38,6 +41,7 @@ class TransposedRegion:
     outer: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    unit: tuple[int, ...]
     turned: Mapping[Var, Expr]
 
     def extents(self, places: Sequence[int]) -> list[int]:
@@ -50,10 +54,16 @@ class TransposedRegion:
         outer, rows, columns = (prod(self.extents(places)) for places in (self.outer, self.rows, self.columns))
         return outer, rows, columns
 
-    def axes_at(self, outer: Expr, row: Expr, column: Expr) -> dict[Var, Expr]:
-        """Return what each axis is at one of these places."""
+    @property
+    def together(self) -> int:
+        """Elements of a unit; 1 where there is none."""
+        return prod(self.extents(self.unit))
+
+    def axes_at(self, outer: Expr, row: Expr, column: Expr, own: Expr) -> dict[Var, Expr]:
+        """Return what each axis is at one of these places, and one element of the unit."""
         known = {axis.var: int64(0) for axis in self.region.axes}
-        for at, places in zip((outer, row, column), (self.outer, self.rows, self.columns), strict=True):
+        parts = ((outer, self.outer), (row, self.rows), (column, self.columns), (own, self.unit))
+        for at, places in parts:
             indices = unravel(at, self.extents(places)) if places else []
             known |= {self.region.axes[place].var: each for place, each in zip(places, indices, strict=True)}
         return known
@@ -73,17 +83,19 @@ def read_transpose(func: tirx.PrimFunc) -> TransposedRegion:
     turned = {buffer: each for buffer, each in positions.items() if len(each) == 1 and dtype_of(buffer) in _DTYPES}
     found: dict[Var, Expr] = {}
     rows: tuple[int, ...] = ()
+    unit: tuple[int, ...] = ()
     for buffer, (position,) in turned.items():
-        own = _rows(region, position, long)
-        if own and rows in ((), own):
-            rows = own
+        own, together = _rows(region, position, long)
+        if own and (rows, unit) in (((), ()), (own, together)) and _is_cut(region, together, buffer):
+            rows, unit = own, together
             found[buffer] = position
     if not found:
         raise Declined("nothing is read transposed")
     begin = max(long.index(place) for place in rows) + 1
     outer = tuple(place for place in long[:begin] if place not in rows)
-    parts = TransposedRegion(region, outer, rows, tuple(long[begin:]), found)
-    if max(parts.sizes[1:]) < SHORT:
+    columns = tuple(place for place in long[begin:] if place not in unit)
+    parts = TransposedRegion(region, outer, rows, columns=columns, unit=unit, turned=found)
+    if max(parts.sizes[1:]) * parts.together < SHORT:
         raise Declined(f"rows and columns are fewer than {SHORT}")
     return parts
 
@@ -106,8 +118,11 @@ def _positions(region: ElementwiseRegion) -> dict[Var, list[Expr]]:
     return found
 
 
-def _rows(region: ElementwiseRegion, position: Expr, long: Sequence[int]) -> tuple[int, ...]:
-    """Return the axes along which a position grows by one, if these are not the last ones; () otherwise."""
+def _rows(
+    region: ElementwiseRegion, position: Expr, long: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes along which a position grows by one unit, and those of the unit, the last axes that lie as in the
+    outputs; () where the former are the last ones but for these."""
     analyzer = Analyzer()
     axes = {place: region.axes[place] for place in long}
     for axis in region.axes:
@@ -117,15 +132,30 @@ def _rows(region: ElementwiseRegion, position: Expr, long: Sequence[int]) -> tup
     for place, axis in axes.items():
         step = analyzer.simplify(substitute(position, {axis.var: axis.var + 1}) - position)
         if not isinstance(step, tirx.IntImm):
-            return ()
+            return (), ()
         steps[place] = int(step.value)
         rest = rest - axis.var * step
-    unit = [place for place in long if steps[place] == 1]
-    if len(unit) != 1 or steps[long[-1]] <= 1 or not isinstance(analyzer.simplify(rest), tirx.IntImm):
-        return ()
-    rows = unit
-    for place in reversed(long[: long.index(unit[0])]):
-        if steps[place] != prod(int(axes[each].extent) for each in rows):
+    unit, together = tuple[int, ...](), 1
+    for place in reversed(long):
+        if steps[place] != together:
+            break
+        unit, together = (place, *unit), together * int(axes[place].extent)
+    others = long[: len(long) - len(unit)]
+    first = [place for place in others if steps[place] == together]
+    is_turned = len(first) == 1 and steps[others[-1]] > together
+    if not is_turned or not isinstance(analyzer.simplify(rest), tirx.IntImm):
+        return (), ()
+    rows = first
+    for place in reversed(others[: others.index(first[0])]):
+        if steps[place] != together * prod(int(axes[each].extent) for each in rows):
             break
         rows = [place, *rows]
-    return tuple(rows)
+    return tuple(rows), unit
+
+
+def _is_cut(region: ElementwiseRegion, unit: Sequence[int], buffer: Var) -> bool:
+    """Return whether units are single elements, or begin and end inside of sectors, so that too little of these would
+    be used by those who move them one by one."""
+    size = prod(int(region.axes[place].extent) for place in unit) * item_bytes_of(buffer)
+    used = size / (size + SECTOR_BYTES - item_bytes_of(buffer)) if size % SECTOR_BYTES else 1.0
+    return not unit or used < GOOD_SHARE

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from math import gcd
 
 from tvm import tirx
 from tvm.ir import Range, Var
@@ -31,6 +32,8 @@ _LONG = (*_SMALL, 96, 128, 160, 192)
 _BESIDE_SHORT = (256,)
 """Elements of a line of a tile. Short ones have more blocks; long ones ask for fewer sectors where these are cut,
 or have work for the threads of a block where lines across are short."""
+_UNITS = (1, 2, 4, 8, 16)
+"""Of a line of a tile, times as many as end with a sector."""
 _LONGEST = 1024
 """Elements of a line that a tile has whole."""
 _ELEMENTS = 1024
@@ -95,6 +98,8 @@ class TransposeTile:
     """What a block turns.
 
     Attributes:
+        rows: Of units; so for `columns`.
+        unit: Elements that stay together.
         loads: By tensor, along its rows.
         stores: Along the columns of the outputs.
         many: Places of the outer axes, whose lines are all whole and follow each other.
@@ -104,13 +109,18 @@ class TransposeTile:
     columns: int
     loads: Mapping[Var, Walk]
     stores: Walk
+    unit: int
     many: int = 1
 
     def line(self, buffer: Var) -> int:
         """Return how many elements lie from one column of a tile to the next in shared memory: lanes that walk along
         the columns meet different banks, each an odd number of them behind the one before. Of few columns they meet
-        several rows of each, for which these have a part of the banks."""
+        several rows of each, for which these have a part of the banks. The unit of a column lies in the banks behind
+        those of the column before."""
         of_bank = max(1, _BANK_BYTES // item_bytes_of(buffer))
+        if self.unit > 1:
+            elements, all_banks = self.rows * self.unit, _BANKS * _BANK_BYTES // item_bytes_of(buffer)
+            return elements + (self.unit - elements) % all_banks
         words = -(-self.rows // of_bank)
         if self.columns < SHORT:
             return (words + (-(-_BANKS // self.columns) - words) % _BANKS) * of_bank
@@ -125,7 +135,7 @@ class TransposeTile:
     @property
     def elements(self) -> int:
         """Of each tensor."""
-        return self.many * self.rows * self.columns
+        return self.many * self.rows * self.columns * self.unit
 
     @property
     def cost(self) -> float:
@@ -157,27 +167,31 @@ def choose_tile(parts: TransposedRegion) -> TransposeTile:
 
 def _fitting(parts: TransposedRegion, sizes: Sequence[int]) -> list[TransposeTile]:
     """Return the tiles of lines of these sizes, or whole ones, that shared memory holds."""
-    extents = parts.sizes[1:]
-    sizes = _BESIDE_SHORT if min(extents) < SHORT else sizes
-    lines = ([size for size in sizes if size < extent] + [extent] * (extent <= _LONGEST) for extent in extents)
+    extents, unit = parts.sizes[1:], parts.together
+    sizes = _BESIDE_SHORT if min(extents) * unit < SHORT else sizes
+    if unit > 1:  # so many units that they end with a sector
+        item = max(item_bytes_of(each.buffer) for each in parts.region.outputs)
+        whole = SECTOR_BYTES // gcd(SECTOR_BYTES, unit * item)
+        sizes = [whole * turns for turns in _UNITS]
+    lines = ([size for size in sizes if size < extent] + [extent] * (extent * unit <= _LONGEST) for extent in extents)
     tiles = (_tile(parts, rows, columns) for rows, columns in product(*lines))
     return [tile for tile in tiles if tile.shared_bytes <= STATIC_SHARED]
 
 
 def _tile(parts: TransposedRegion, rows: int, columns: int) -> TransposeTile:
-    width, item = parts.sizes[2], max(item_bytes_of(each.buffer) for each in parts.region.outputs)
-    of_sector = SECTOR_BYTES // item
-    if (rows, columns) == parts.sizes[1:] and 2 * rows * columns <= _ELEMENTS:
-        many = min(parts.sizes[0], _ELEMENTS // (rows * columns))
+    unit, item = parts.together, max(item_bytes_of(each.buffer) for each in parts.region.outputs)
+    width, of_sector, tile = parts.sizes[2] * unit, SECTOR_BYTES // item, rows * columns * unit
+    if (rows, columns) == parts.sizes[1:] and 2 * tile <= _ELEMENTS:
+        many = min(parts.sizes[0], _ELEMENTS // tile)
         if all(_adjoins(parts, buffer) for buffer in parts.turned):
-            elements = many * rows * columns
-            runs = {buffer: _run(elements, item_bytes_of(buffer)) for buffer in parts.turned}
-            return TransposeTile(rows, columns, runs, _run(elements, item), many)
+            runs = {buffer: _run(many * tile, item_bytes_of(buffer)) for buffer in parts.turned}
+            return TransposeTile(rows, columns, runs, _run(many * tile, item), unit=unit, many=many)
     loads = {buffer: _load_walk(parts, buffer, rows, columns) for buffer in parts.turned}
-    if columns == width and width % of_sector:
-        return TransposeTile(rows, columns, loads, _run(rows * columns, item))
-    is_aligned = width % of_sector == 0 and columns % of_sector == 0
-    return TransposeTile(rows, columns, loads, Walk(rows, columns, width, item, is_run=False, is_aligned=is_aligned))
+    if columns * unit == width and width % of_sector:
+        return TransposeTile(rows, columns, loads, _run(tile, item), unit=unit)
+    is_aligned = width % of_sector == 0 and columns * unit % of_sector == 0
+    stores = Walk(rows, columns * unit, width, item, is_run=False, is_aligned=is_aligned)
+    return TransposeTile(rows, columns, loads, stores, unit=unit)
 
 
 def _run(elements: int, item_bytes: int) -> Walk:
@@ -187,21 +201,23 @@ def _run(elements: int, item_bytes: int) -> Walk:
 
 def _load_walk(parts: TransposedRegion, buffer: Var, rows: int, columns: int) -> Walk:
     """Return how a tensor is read: as a run where its columns adjoin, and each is whole and no multiple of a sector."""
-    (_, height, _), item = parts.sizes, item_bytes_of(buffer)
+    (_, height, _), item, unit = parts.sizes, item_bytes_of(buffer), parts.together
     of_sector, place = SECTOR_BYTES // item, _AnyPlace.of(parts, buffer, rows)
     is_even = place.analyzer.can_prove_equal(tirx.floormod(place.begin, int64(of_sector)), int64(0))
-    if rows % of_sector == 0 and is_even:
-        return Walk(columns, rows, height, item, is_run=False, is_aligned=True)
-    if rows == height and place.is_behind(place.column * height + place.row):
-        return _run(rows * columns, item)
-    return Walk(columns, rows, height, item, is_run=False, is_aligned=False)
+    line, whole = rows * unit, height * unit
+    if line % of_sector == 0 and is_even:
+        return Walk(columns, line, whole, item, is_run=False, is_aligned=True)
+    if rows == height and place.is_behind((place.column * height + place.row) * unit + place.own):
+        return _run(line * columns, item)
+    return Walk(columns, line, whole, item, is_run=False, is_aligned=False)
 
 
 def _adjoins(parts: TransposedRegion, buffer: Var) -> bool:
     """Return whether columns follow each other in a tensor, and places of the outer axes too."""
     _, height, width = parts.sizes
     place = _AnyPlace.of(parts, buffer, height)
-    return place.is_behind((place.outer * width + place.column) * height + place.row, outer=int64(0))
+    before = (place.outer * width + place.column) * height + place.row
+    return place.is_behind(before * parts.together + place.own, outer=int64(0))
 
 
 @dataclass(frozen=True)
@@ -215,28 +231,29 @@ class _AnyPlace:
     row_tile: Var
     row: Var
     column: Var
+    own: Var
     analyzer: Analyzer
 
     @classmethod
     def of(cls, parts: TransposedRegion, buffer: Var, rows: int) -> _AnyPlace:
         """Return one, of tiles of so many rows."""
         (outer, height, width), analyzer = parts.sizes, Analyzer()
-        names = {name: Var(name, "int64") for name in ("outer", "row_tile", "row", "column")}
-        for var, extent in zip(names.values(), (outer, -(-height // rows), rows, width), strict=True):
+        names = {name: Var(name, "int64") for name in ("outer", "row_tile", "row", "column", "own")}
+        for var, extent in zip(names.values(), (outer, -(-height // rows), rows, width, parts.together), strict=True):
             analyzer.bind(var, Range(int64(0), int64(extent)))
         return cls(parts, buffer, rows, **names, analyzer=analyzer)
 
-    def position(self, outer: Expr, row: Expr, column: Expr) -> Expr:
+    def position(self, outer: Expr, row: Expr, column: Expr, own: Expr) -> Expr:
         """Return where in memory an element is."""
-        return substitute(self.parts.turned[self.buffer], self.parts.axes_at(outer, row, column))
+        return substitute(self.parts.turned[self.buffer], self.parts.axes_at(outer, row, column, own))
 
     @property
     def begin(self) -> Expr:
         """Where the line of a tile begins."""
-        return self.position(self.outer, self.row_tile * self.rows, self.column)
+        return self.position(self.outer, self.row_tile * self.rows, self.column, int64(0))
 
     def is_behind(self, distance: Expr, outer: Expr | None = None) -> bool:
         """Return whether this is so far behind the first element at its outer place, or at another one."""
-        first = self.position(self.outer if outer is None else outer, int64(0), int64(0))
-        here = self.position(self.outer, self.row, self.column)
+        first = self.position(self.outer if outer is None else outer, int64(0), int64(0), int64(0))
+        here = self.position(self.outer, self.row, self.column, self.own)
         return bool(self.analyzer.can_prove_equal(here - first, distance))
