@@ -31,6 +31,9 @@ _MOVES_NOTHING = frozenset(
 )  # fmt: skip
 """Operators that an import may leave out where shapes are such that they change nothing."""
 
+_PLACE = " #"
+"""The end of the text of an operator that reads one constant place of an axis."""
+
 Content = tuple[str, tuple[int, ...]]
 """The text of an operator without numbers, and these."""
 
@@ -45,6 +48,7 @@ class OperatorLine:
         numbers: Those of its attributes, those and the shapes it is given, and of what it returns, in order.
         is_known: Whether it works on constants only.
         unchecked: What runs do not check of its operands, as `guard_operands.unchecked` says it.
+        reads_one: Whether it reads one constant place of an axis, which is the last of its numbers.
     """
 
     operator: str
@@ -52,11 +56,19 @@ class OperatorLine:
     numbers: tuple[int, ...]
     is_known: bool = False
     unchecked: tuple[int, ...] = ()
+    reads_one: bool = False
 
     @property
     def content(self) -> Content:
         """All that it is."""
         return self.text, self.numbers
+
+    def does_as(self, other: OperatorLine) -> bool:
+        """Return whether it does what `other` does. Where that reads a row of places, of which one may be left, it
+        matters not which it is: it is a constant, and how these go on is looked at by itself."""
+        if self.reads_one and not other.reads_one:
+            return (self.text.removesuffix(_PLACE), self.numbers[:-1]) == other.content
+        return self.content == other.content
 
     def is_safe_as(self, other: OperatorLine) -> bool:
         """Return whether what runs do not check of the operands of `other` holds of those of this one too: at sizes
@@ -92,11 +104,10 @@ def _line(value: relax.Expr) -> OperatorLine:
     parts = [call_name(value), _type_text(value)]
     if isinstance(value, relax.Call):
         parts += [str(value.attrs), *filter(None, map(_numbers_given, value.args[:]))]
-    if isinstance(value, relax.Call) and call_name(value) == "take":
-        parts.append(_place_given(operand(value, "indices")))
-    text = " ".join(parts)
+    place = _place_given(operand(value, "indices")) if call_name(value) == "take" else ""
+    text = " ".join([*parts, *filter(None, [place])])
     numbers = tuple(int(number) for number in _NUMBER.findall(text))
-    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers)
+    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers, reads_one=bool(place))
 
 
 def _type_text(value: relax.Expr) -> str:
@@ -188,7 +199,7 @@ def _are_in_order(wanted: Sequence[tuple[OperatorLine, bool]], lines: Sequence[O
     constants."""
     at = 0
     for line, may_miss in wanted:
-        same = (n for n in range(at, len(lines)) if lines[n].content == line.content and lines[n].is_safe_as(line))
+        same = (n for n in range(at, len(lines)) if lines[n].does_as(line) and lines[n].is_safe_as(line))
         found = next(same, None)
         if found is not None and all(each.is_known for each in lines[at:found]):
             at = found + 1

@@ -5,8 +5,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
+from onnx.helper import make_node
 
 from fusion.declined import Declined
 from fusion.errors import LimitError, OptionError, ShapeError
@@ -15,6 +18,7 @@ from fusion.frontends.imported import ImportedModel
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
 from fusion.symbolic.sized_imports import FoundModel, SizedImports
+from tests.module.small_models import model as small
 from tests.symbolic.picture_models import corners, neck
 
 
@@ -67,6 +71,23 @@ def test_what_follows_from_sizes_is_told_where_larger_tensors_do_not_fit_the_mem
     (roomy, limited) = (SizedImports(each, dims, first).find() for each in (read, little))
     assert limited.dims == roomy.dims
     assert limited.graph == roomy.graph
+
+
+def test_of_places_that_are_as_many_as_rows_one_may_be_left() -> None:
+    """It is no place that the model reads by itself, as the first row is: `mask[batches, :, words]` of an encoder."""
+    nodes = [
+        make_node("Shape", ["x"], ["rows"], start=1, end=2),
+        make_node("Squeeze", ["rows"], ["count"]),
+        make_node("Range", ["first", "count", "step"], ["places"]),
+        make_node("Gather", ["x", "places"], ["y"], axis=1),
+    ]
+    held = {"first": np.array(0), "step": np.array(1)}
+    shape = ["b", "n", 8]
+    model = small(nodes, [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, shape)], held)
+    dims = OpenDims.of(read_signature(model)[0])
+    assert dims is not None
+    found = SizedImports(importer(model, strict=False), dims, {"b": 2, "n": 5}).find()
+    assert {name: sizes[0] for name, sizes in found.bounds.items()} == {"b": 1, "n": 1}
 
 
 DIMS = OpenDims(("x", "y"), (("a", "b"), ("c", "d")))
