@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from tvm import tirx
-from tvm.ir import TensorLoad, Var
+from tvm.ir import Call, Op, TensorLoad, Var
 from tvm_ffi.structural import structural_equal
 
-from backends.tensorir.emit import Expr
+from backends.tensorir.emit import Expr, splat
 from backends.tensorir.stages import Axis, Stage, dims_of, is_at
 from fusion.declined import Declined
 from fusion.structural import map_nodes
@@ -29,12 +30,47 @@ def bounded_sum(total: Expr) -> Expr:
     return tirx.max(tirx.const(LEAST_SUM, "float32"), total)
 
 
+class SoftmaxForm(Enum):
+    """What a row is whose scores are all -inf, or that has a NaN: NaN in each case; zeros in the first, as in torch's
+    attention; zeros in both, as torch exports that to ONNX, with a test of each weight."""
+
+    PLAIN = auto()
+    BOUNDED = auto()
+    GUARDED = auto()
+
+    def share(self, total: Expr) -> Expr:
+        """Return what multiplies weights that are 0 where all scores are -inf, and have this `total`; NaN stays."""
+        one = tirx.const(1, "float32")
+        if self is SoftmaxForm.GUARDED:
+            return one / tirx.Select(total.equal(0), one, total)
+        return one / (bounded_sum(total) if self is SoftmaxForm.BOUNDED else total)
+
+    def finished(self, product: Expr, total: Expr, lanes: int) -> Expr:
+        """Return a vector of a row's product with weights that have been multiplied so."""
+        if self is not SoftmaxForm.GUARDED:
+            return product
+        return tirx.Select(splat(tirx.isnan(total), lanes), splat(tirx.const(0, "float32"), lanes), product)
+
+
 def is_bounded_softmax(rows: Sequence[Stage], scores: Var) -> bool:
     """Return whether the last of `rows`, which is the softmax of `scores`, is zeros where all scores of a row are -inf,
     as torch's attention is, and not NaN.
 
+    Raises:
+        Declined: The rows are something else.
+    """
+    form = softmax_form(rows, scores)
+    if form is SoftmaxForm.GUARDED:
+        raise Declined("its rows are no softmax: each weight is tested")
+    return form is SoftmaxForm.BOUNDED
+
+
+def softmax_form(rows: Sequence[Stage], scores: Var) -> SoftmaxForm:
+    """Return in which form the last of `rows` is the softmax of `scores`:
+
     exp(s[i, n] - max over n of s[i, n]) / (sum over n of exp(s[i, n] - max)), or times the sum's reciprocal;
-    so too with max(`LEAST`, the maximum) and max(`LEAST_SUM`, the sum) in place of these
+    so too with max(`LEAST`, the maximum) and max(`LEAST_SUM`, the sum) in place of these; or that where it is a number,
+    and 0 where it is none
 
     Raises:
         Declined: The rows are something else.
@@ -54,9 +90,27 @@ def is_bounded_softmax(rows: Sequence[Stage], scores: Var) -> bool:
     grown, divisor = exponentials[form], divisors[form]
     share = tirx.const(1, "float32") / divisor
     last = names.of(rows[-1].buffer)
-    if not any(structural_equal(last, result) for result in (grown / divisor, grown * share, share * grown)):
+    guarded = _guarded(last) if form == 0 else None
+    result = last if guarded is None else guarded
+    if not any(structural_equal(result, each) for each in (grown / divisor, grown * share, share * grown)):
         raise Declined("its rows are no softmax: not exponentials divided by their sum")
-    return form > 0
+    if guarded is not None:
+        return SoftmaxForm.GUARDED
+    return SoftmaxForm.BOUNDED if form else SoftmaxForm.PLAIN
+
+
+def _guarded(value: Expr) -> Expr | None:
+    """Return what is 0 where it is NaN; None for another value."""
+    if not isinstance(value, tirx.Select) or not structural_equal(value.true_value, tirx.const(0, "float32")):
+        return None
+    test, inner = value.condition, value.false_value
+    if not isinstance(test, Call) or not test.op.same_as(_ISNAN):
+        return None
+    (tested,) = test.args
+    return inner if structural_equal(tested, inner) else None
+
+
+_ISNAN = Op.get("tirx.isnan")
 
 
 def _at_least(bound: float, value: Expr) -> tuple[Expr, Expr]:

@@ -10,6 +10,7 @@ from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NOR
 from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE
 from fusion.rewrites.rules.pads import PAD
 from fusion.rewrites.rules.parallel import PARALLEL_SUM
+from fusion.rewrites.rules.products import SCALES_OF_BOTH
 from fusion.rewrites.rules.scales import SCALE_BEHIND, SCALE_IN_FRONT, SHIFT_BEHIND, SHIFT_IN_FRONT, SHIFT_OF_NORM
 from fusion.rewrites.rules.sums import STACKED_SUM
 from fusion.rewrites.rules.takes import IN_ORDER, ROWS_FIRST
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     STACKED_SUM,
     SHARED_HEADS,
     PARALLEL_SUM,
+    SCALES_OF_BOTH,
     SCALE_BEHIND,
     SHIFT_OF_NORM,
     SHIFT_BEHIND,

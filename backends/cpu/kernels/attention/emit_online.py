@@ -24,7 +24,7 @@ from tvm.ir import Var
 from backends.cpu.kernels.attention.plan import AttentionPlan, padded
 from backends.cpu.kernels.attention.products import BlockProduct, Products, Right, row_of
 from backends.cpu.kernels.attention.read import AttentionStages, Block, operand
-from backends.cpu.kernels.attention.softmax import Online, divisor, find_softmax
+from backends.cpu.kernels.attention.softmax import Online, find_softmax, form_of
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
@@ -125,14 +125,14 @@ class OnlineBlock:
         """Emit the division of the sums and what is behind the second product."""
         nest, lanes, channels = self.products.nest, self.machine.vector_lanes, self.stages.chain.channels
         epilogue = Epilogue.prepare(nest, self.values, lanes)
-        total = self.memory[self.online.total]
+        totals, form = self.memory[self.online.total], form_of(self.stages)
         with nest.loop("row", block.rows) as row:
-            whole = divisor(self.stages, tirx.BufferLoad(total, [row]))
-            share = nest.bind("share", tirx.const(1, "float32") / whole)
+            total = tirx.BufferLoad(totals, [row])
+            share = nest.bind("share", form.share(total))
             for at, count in vector_runs(nest, channels, lanes):
                 registers = RegisterRows(nest, 1, [(0, count)])
                 sums = tirx.BufferLoad(self.sums, [ramp(row * channels + at, count)])
-                registers.write(0, 0, sums * splat(share, count))
+                registers.write(0, 0, form.finished(sums * splat(share, count), total, count))
                 place = partial(self._place, block, row, at)
                 epilogue.store(nest, registers, (1, 1), [(0, count)], place)
 

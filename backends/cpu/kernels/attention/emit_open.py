@@ -37,7 +37,6 @@ from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
 from backends.tensorir.result import Scheduled
-from backends.tensorir.softmax_rows import bounded_sum
 from backends.tensorir.vectors import sum_square
 
 
@@ -107,7 +106,7 @@ class _Scratch:
         keys, values = Packed(nest.allocate("keys", (size,)), chain.depth * lanes, lanes), None
         if not is_direct:
             values = Packed(nest.allocate("values", (tirx.max(int64(chain.keys), 1) * width,)), lanes, width)
-        state = RowState.allocate(nest, plan.rows) if attention.is_softmax else None
+        state = RowState.allocate(nest, plan.rows) if attention.softmax is not None else None
         scores = nest.allocate("scores", (plan.rows * stride,))
         between = OpenRows(nest, scores, stride, state, attention.entering, rows=plan.rows, lanes=lanes)
         return _Scratch(keys, values, between, nest.allocate("sums", (plan.rows * width,)), width)
@@ -275,22 +274,24 @@ class _Task:
         nest, lanes = self.nest, self.lanes
         epilogue = Epilogue.prepare(nest, self.attention.outputs, lanes)
         with nest.loop("row", rows) as row:
-            share = self._share(row)
+            total, share = self._share(row)
             for at, count in vector_runs(nest, self.attention.chain.channels, lanes):
                 registers = RegisterRows(nest, 1, [(0, count)])
                 sums = tirx.BufferLoad(self.scratch.sums, [ramp(row * self.scratch.width + at, count)])
-                registers.write(0, 0, sums if share is None else sums * splat(share, count))
+                form = self.attention.softmax
+                whole = sums if form is None else form.finished(sums * splat(share, count), total, count)
+                registers.write(0, 0, whole)
                 place = partial(self._place, first + row, at)
                 epilogue.store(nest, registers, (1, 1), [(0, count)], place)
 
-    def _share(self, row: Expr) -> Expr | None:
-        """Return what the sums of a row are multiplied by; of no keys they are zeros, as in a product of none."""
-        if self.between.state is None:
-            return None
-        one, total = tirx.const(1, "float32"), tirx.BufferLoad(self.between.state.total, [row])
-        if self.attention.is_bounded:
-            total = bounded_sum(total)
-        return self.nest.bind("share", one / tirx.Select(int64(self.attention.chain.keys) > 0, total, one))
+    def _share(self, row: Expr) -> tuple[Expr, Expr]:
+        """Return the total of a row and what its sums are multiplied by; of no keys they are zeros, as in a product of
+        none."""
+        state, form, one = self.between.state, self.attention.softmax, tirx.const(1, "float32")
+        if state is None or form is None:
+            return one, one
+        total = tirx.Select(int64(self.attention.chain.keys) > 0, tirx.BufferLoad(state.total, [row]), one)
+        return total, self.nest.bind("share", form.share(total))
 
     def _place(self, row: Expr, at: Expr, i: Expr, j: Expr, channel: Expr) -> list[Expr]:
         return [*self.which, row, at + channel]

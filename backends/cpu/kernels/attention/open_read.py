@@ -10,7 +10,7 @@ from backends.cpu.kernels.attention.read import AttentionStages, read_attention
 from backends.cpu.kernels.attention.softmax import find_softmax
 from backends.tensorir.extents import Extent
 from backends.tensorir.roles import Output, compose
-from backends.tensorir.softmax_rows import is_bounded_softmax
+from backends.tensorir.softmax_rows import SoftmaxForm, softmax_form
 from backends.tensorir.stages import Stage, dims_of
 from fusion.declined import Declined
 
@@ -53,8 +53,7 @@ class OpenAttention:
         scores, values: The products.
         entering: What the second one, or the softmax, reads for each element of the first.
         outputs: What is stored for each element of the second.
-        is_softmax: Whether there is a softmax.
-        is_bounded: Whether that is zeros in rows whose scores are all -inf.
+        softmax: The form of the softmax; None where there is none.
     """
 
     chain: OpenChain
@@ -62,8 +61,7 @@ class OpenAttention:
     values: Stage
     entering: Output
     outputs: tuple[Output, ...]
-    is_softmax: bool
-    is_bounded: bool
+    softmax: SoftmaxForm | None
 
 
 def read_open_attention(func: tirx.PrimFunc) -> OpenAttention:
@@ -83,6 +81,5 @@ def read_open_attention(func: tirx.PrimFunc) -> OpenAttention:
         values=stages.values,
         entering=entering,
         outputs=outputs,
-        is_softmax=bool(stages.rows),
-        is_bounded=bool(stages.rows) and is_bounded_softmax(stages.rows, between),
+        softmax=softmax_form(stages.rows, between) if stages.rows else None,
     )

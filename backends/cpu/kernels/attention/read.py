@@ -82,7 +82,7 @@ def read_attention(func: tirx.PrimFunc) -> AttentionStages:
     if len(places) != 2 or places[0] != 0:
         raise Declined("not two products, the first before all else")
     scores, values = (stages[place] for place in places)
-    middle, behind = stages[1 : places[1]], stages[places[1] + 1 :]
+    middle, behind = _tests_inlined(stages[1 : places[1]]), stages[places[1] + 1 :]
     epilogue = tuple(takewhile(lambda stage: stage.combine is None, middle))
     rows = tuple(middle[len(epilogue) :])
     if not all(operand(product, 0).is_contiguous(operand(product, 0).step) for product in (scores, values)):
@@ -92,6 +92,30 @@ def read_attention(func: tirx.PrimFunc) -> AttentionStages:
         raise Declined("the second product does not read what stands before it")
     _check_rows(found)
     return found
+
+
+def _tests_inlined(middle: list[Stage]) -> list[Stage]:
+    """Return `middle` without the stages of booleans, which are computed where they are read.
+
+    test[b, m, n] = isnan(p[b, m, n]); q[b, m, n] = select(test[b, m, n], 0, p[b, m, n])
+    ->  q[b, m, n] = select(isnan(p[b, m, n]), 0, p[b, m, n])
+    """
+    kept: list[Stage] = []
+    tests: dict[Var, Stage] = {}
+
+    def in_place(load: TensorLoad) -> Expr:
+        test = tests.get(load.source)
+        if test is None:
+            return load
+        return substitute(test.value, dict(zip((axis.var for axis in test.spatial), load.indices, strict=True)))
+
+    for stage in middle:
+        inlined = replace(stage, value=map_nodes(stage.value, (TensorLoad, in_place)))
+        if dtype_of(stage.buffer) == "bool" and stage.combine is None:
+            tests[stage.buffer] = inlined
+        else:
+            kept.append(inlined)
+    return kept
 
 
 def _check_rows(found: AttentionStages) -> None:

@@ -15,7 +15,7 @@ from tvm.ir import Call, Op, Var
 
 from backends.cpu.kernels.attention.read import AttentionStages, Rows, multiply_shares
 from backends.tensorir.emit import Expr
-from backends.tensorir.softmax_rows import LEAST, bounded_sum, is_bounded_softmax
+from backends.tensorir.softmax_rows import LEAST, SoftmaxForm, softmax_form
 from backends.tensorir.stages import Axis, Stage
 from fusion.declined import Declined
 from fusion.structural import map_nodes
@@ -34,13 +34,13 @@ def find_softmax(stages: AttentionStages) -> Var:
     if len(stages.entering) != 1:
         raise Declined("its rows are no softmax: not of one kind of scores")
     (entering,) = stages.entering
-    is_bounded_softmax(stages.rows, entering)
+    softmax_form(stages.rows, entering)
     return entering
 
 
-def divisor(stages: AttentionStages, total: Expr) -> Expr:
-    """Return what the sums of a row of a softmax are divided by, whose weights have this `total`."""
-    return bounded_sum(total) if is_bounded_softmax(stages.rows, find_softmax(stages)) else total
+def form_of(stages: AttentionStages) -> SoftmaxForm:
+    """Return the form of the softmax between the products."""
+    return softmax_form(stages.rows, find_softmax(stages))
 
 
 def weight_of(distance: Expr) -> Expr:

@@ -160,6 +160,33 @@ def test_rows_without_keys_are_zeros_where_the_graph_says_so(name: str, keys: in
     np.testing.assert_allclose(made, want, rtol=2e-5, atol=2e-5)
 
 
+def guarded(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var, mask: relax.Var) -> relax.Expr:
+    """Attention as torch exports it to ONNX: weights that are NaN are zeros."""
+    weights = b.emit(op.nn.softmax(b.emit(op.add(b.emit(op.matmul(q, k)), mask)), -1))
+    return op.matmul(b.emit(op.where(b.emit(op.isnan(weights)), relax.const(np.float32(0)), weights)), v)
+
+
+@pytest.mark.parametrize("keys", [16, 70])
+@pytest.mark.parametrize(
+    "name", ["causal", "every key of a row", "a NaN in the first block", "an infinity in the last block"]
+)
+def test_weights_that_are_nan_are_zeros_where_the_graph_says_so(name: str, keys: int) -> None:
+    arrays = [*Attention((2,), 24, 8, 70, 20).arrays(), MASKS[name]]
+    ran = run_in_blocks(guarded, arrays, InBlocks(13, keys))
+    assert ran.templates() == ["attention"]
+    (made,), (want,) = ran.outputs, guarded_exactly(*arrays)
+    np.testing.assert_allclose(made, want, rtol=2e-5, atol=2e-5)
+
+
+def guarded_exactly(*arrays: np.ndarray) -> list[np.ndarray]:
+    q, k, v, mask = (array.astype("float64") for array in arrays)
+    scores = q @ k + mask
+    with np.errstate(all="ignore"):
+        grown = np.exp(scores - scores.max(-1, keepdims=True))
+        weights = grown / grown.sum(-1, keepdims=True)
+    return [np.where(np.isnan(weights), 0, weights) @ v]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("distance", [-88.0, -100.0, -104.0])
 def test_weights_that_are_subnormal_are_zero(distance: float, target: str) -> None:

@@ -4,11 +4,12 @@ know them, at sizes 0 and 1 and with every kind of edge."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pytest
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from backends.cpu.kernels.attention import open_plan
@@ -19,6 +20,7 @@ from fusion.bindings import all_bindings, call_arguments, callee, is_call_tir
 from fusion.symbolic.fit import Fit
 from tests.backends.cpu.kernels.anchored import always, grouped, one_kernel
 from tests.backends.cpu.kernels.attention.test_attention import Attention
+from tests.backends.cpu.kernels.attention.test_attention_online import guarded, guarded_exactly
 from tests.backends.cpu.kernels.called import Called
 from tests.symbolic.unified import unified
 from tests.targets import AVX2, runs_here
@@ -129,6 +131,25 @@ def test_masks_and_errors_are_those_of_the_static_kernel(n: int) -> None:
     (exact,) = attention.numpy()
     errors = [np.abs(kernel(attention.arrays(), exact.shape) - exact).max() for kernel in (static, open_)]
     assert errors[1] <= 2 * errors[0] + 1e-7
+
+
+@dataclass(frozen=True)
+class Guarded(Attention):
+    """Weights that are NaN are zeros."""
+
+    def relax(self, b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var, *extra: relax.Var) -> relax.Expr:
+        return guarded(b, q, k, v, *extra)
+
+
+def test_weights_that_are_nan_are_zeros_where_the_graph_says_so() -> None:
+    func, read = symbolic(lambda b, n: Guarded((b, 3), n, 16, n, 32, ("mask",), (b, 1, n, n)))
+    kernel = Called(func, read)
+    assert kernel.made.template == "attention"
+    attention = Guarded((1, 3), 40, 16, 40, 32, ("mask",), (1, 1, 40, 40))
+    for kind, mask in _masks(40).items():
+        arrays = [*attention.arrays()[:3], mask]
+        (want,) = guarded_exactly(*arrays)
+        np.testing.assert_allclose(kernel(arrays, want.shape), want, rtol=2e-5, atol=2e-5, err_msg=kind)
 
 
 def test_weights_that_are_subnormal_are_zero() -> None:
