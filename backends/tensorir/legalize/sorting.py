@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from math import prod
 from typing import Any
 
 from tvm import relax, te, topi
 
 from backends.tensorir.extents import extent_of
 from backends.tensorir.legalize.common import NARROW, FLegalize
+from backends.tensorir.legalize.scan_columns import scanned_columns
 from backends.tensorir.legalize.sort_rows import KEYED, first_of_rows, key_of
+from fusion.shapes import known_shape
 
 Expr = Any
 
@@ -86,27 +89,43 @@ def _legalize_sort(builder: relax.BlockBuilder, call: relax.Call, *, is_open: bo
     )[0]  # fmt: skip
 
 
-def _legalize_scan(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def _legalize_scan(builder: relax.BlockBuilder, call: relax.Call, *, is_open: bool = False) -> relax.Expr:
     (x,), attrs = call.args, call.attrs
-    function = topi.cumsum if call.op.name == "relax.cumsum" else topi.cumprod
     axis = None if attrs.axis is None else int(attrs.axis)
     dtype, exclusive, name = str(attrs.dtype or x.ty.dtype), bool(attrs.exclusive), call.op.name[6:]
-    if dtype not in NARROW:
-        return builder.call_te(function, x, axis, dtype, exclusive, primfunc_name_hint=name)
-    running = builder.emit(builder.call_te(function, x, axis, "float32", exclusive, primfunc_name_hint=name))
-    return relax.op.astype(running, dtype)
+    wide = "float32" if dtype in NARROW else dtype
+    split = None if is_open or axis is None else _columns(x, axis)
+    if split is None:
+        function = topi.cumsum if name == "cumsum" else topi.cumprod
+        running = builder.call_te(function, x, axis, wide, exclusive, primfunc_name_hint=name)
+    else:
+        how = {"dtype": wide, "exclusive": exclusive, "multiplies": name == "cumprod"}
+        rows = builder.emit(relax.op.reshape(x, split))
+        made = builder.emit(builder.call_te(scanned_columns, rows, **how, primfunc_name_hint=name))
+        running = relax.op.reshape(made, x.ty.shape)
+    return running if wide == dtype else relax.op.astype(builder.emit(running), dtype)
 
 
-_OF_ROWS = {"relax.topk": _legalize_topk, "relax.sort": _legalize_sort, "relax.argsort": _legalize_sort}
-SORTING: dict[str, FLegalize] = {
-    **_OF_ROWS,
-    "relax.cumsum": _legalize_scan,
-    "relax.cumprod": _legalize_scan,
-}
+def _columns(x: relax.Expr, axis: int) -> tuple[int, int, int] | None:
+    """Return how many rows are before an axis, steps of it, and columns behind; None where only a call knows that, or
+    there are none."""
+    shape = known_shape(x)
+    if not shape or 0 in shape:
+        return None
+    axis %= len(shape)
+    columns = prod(shape[axis + 1 :])
+    return (prod(shape[:axis]), shape[axis], columns) if columns > 1 else None
+
+
+_BY_SIZES = {
+    "relax.topk": _legalize_topk, "relax.sort": _legalize_sort, "relax.argsort": _legalize_sort,
+    "relax.cumsum": _legalize_scan, "relax.cumprod": _legalize_scan,
+}  # fmt: skip
+SORTING: dict[str, FLegalize] = {**_BY_SIZES}
 
 
 def for_open_sizes(forms: Mapping[str, FLegalize]) -> dict[str, FLegalize]:
     """Return the legalizations of a form from which one for all sizes is derived: how many elements are the first may
     depend on these."""
-    ours = {name: partial(form, is_open=True) for name, form in _OF_ROWS.items() if forms.get(name) is form}
+    ours = {name: partial(form, is_open=True) for name, form in _BY_SIZES.items() if forms.get(name) is form}
     return {**forms, **ours}
