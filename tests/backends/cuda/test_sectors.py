@@ -60,6 +60,10 @@ def padded_and_joined(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.concatenate([np.pad(x, [(0, 0), (1, 0)]), y], 1)
 
 
+def scaled_heads(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    return op.permute_dims(b.emit(op.multiply(x, y)), [0, 2, 1, 3])
+
+
 CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (lambda b, x: op.nn.softmax(x, -1), softmax_in_float64, [(96, 49)]),
     (lambda b, x: op.nn.softmax(x, -1), softmax_in_float64, [(33, 197)]),
@@ -85,7 +89,7 @@ CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (lambda b, x: op.permute_dims(x, [0, 2, 3, 1]), lambda x: x.transpose(0, 2, 3, 1), [(1, 3, 40, 48)]),
     (lambda b, x: op.permute_dims(x, [0, 3, 1, 2]), lambda x: x.transpose(0, 3, 1, 2), [(1, 40, 48, 3)]),
     (lambda b, x: op.permute_dims(x, [0, 2, 1]), lambda x: x.transpose(0, 2, 1), [(40, 4, 34)]),
-    (lambda b, x: op.permute_dims(x, [0, 2, 1, 3]), lambda x: x.transpose(0, 2, 1, 3), [(1, 40, 8, 15)]),
+    (scaled_heads, lambda x, y: x.transpose(0, 2, 1, 3) * y, [(1, 40, 8, 15), (1,)]),
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,13 +13,14 @@ from tvm.sym import Analyzer
 
 from backends.cuda.codegen.device_functions import barrier
 from backends.cuda.kernels.launch import bound_loop
+from backends.cuda.kernels.registers import register
 from backends.cuda.kernels.transposes.read import TransposedRegion, read_transpose
 from backends.cuda.kernels.transposes.tile import THREADS, TransposeTile, choose_tile
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Nest, guard, int64
 from backends.tensorir.flat_buffers import load_flat
 from backends.tensorir.inlining import Resolver
-from backends.tensorir.stages import dtype_of, shape_of, substitute
+from backends.tensorir.stages import dtype_of, loads, shape_of, substitute
 
 Expr = Any
 
@@ -59,7 +60,7 @@ def emit_transpose(func: tirx.PrimFunc) -> tirx.PrimFunc:
         row_tile = tirx.floormod(tirx.floordiv(block, int64(tiles[2])), int64(tiles[1])) * tile.rows
         row_tile = nest.bind("row_tile", row_tile)
         outer = nest.bind("outer", tirx.floordiv(block, int64(tiles[1] * tiles[2])) * tile.many)
-        places = _Places(parts, nest, tile, (outer, row_tile, column_tile))
+        places = _Places(parts, nest, tile, (outer, row_tile, column_tile), _single_numbers(parts, nest))
         for buffer, kept in held.items():
             walk = tile.loads[buffer]
 
@@ -109,20 +110,34 @@ def _shared(nest: Nest, buffer: Var, tile: TransposeTile) -> Var:
     return kept
 
 
+def _single_numbers(parts: TransposedRegion, nest: Nest) -> dict[Var, Var]:
+    """Add what loads tensors of one number, as scales are, once a thread; return the registers by tensor."""
+    region = parts.region
+    read = {load.source: None for stage in region.stages.values() for load in loads(stage.value)}
+    kept = {}
+    for buffer in read:
+        if buffer not in region.stages and prod(shape_of(buffer)) == 1:
+            kept[buffer] = register(nest, f"{buffer.name}_", 1, dtype_of(buffer))
+            nest.store(kept[buffer], [int64(0)], load_flat(buffer, int64(0)))
+    return kept
+
+
 @dataclass(frozen=True)
 class _Places:
-    """The elements of a block's tile, which begins at `first`: the place of the outer axes, the row and the column."""
+    """The elements of a block's tile, which begins at `first`: the place of the outer axes, the row and the column;
+    `kept` are registers with tensors of one number."""
 
     parts: TransposedRegion
     nest: Nest
     tile: TransposeTile
     first: tuple[Expr, Expr, Expr]
+    kept: Mapping[Var, Var]
 
     def at(self, row: Expr, column: Expr, inner: Expr, own: Expr) -> _Place:
         """Return one, by its row, column and place of the outer axes in the tile, and where in a unit it is."""
         outer, first_row, first_column = self.first
         at = (outer + inner, first_row + row, first_column + column, own)
-        return _Place(self.parts, self.nest, at, self.tile)
+        return _Place(self.parts, self.nest, at, self.tile, self.kept)
 
 
 class _Place:
@@ -133,8 +148,10 @@ class _Place:
         is_inside: Whether there is such an element; None where that is so of all.
     """
 
-    def __init__(self, parts: TransposedRegion, nest: Nest, at: Sequence[Expr], tile: TransposeTile) -> None:
-        self.parts, self.nest, self.analyzer = parts, nest, Analyzer()
+    def __init__(
+        self, parts: TransposedRegion, nest: Nest, at: Sequence[Expr], tile: TransposeTile, kept: Mapping[Var, Var]
+    ) -> None:
+        self.parts, self.nest, self.analyzer, self.kept = parts, nest, Analyzer(), kept
         *places, own = at
         named = [nest.bind(name, each) for name, each in zip(("outer", "row", "column"), places, strict=True)]
         conditions = []
@@ -154,6 +171,8 @@ class _Place:
         positions = {buffer: substitute(self.parts.turned[buffer], self.known) for buffer in turned}
 
         def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
+            if buffer in self.kept:
+                return tirx.BufferLoad(self.kept[buffer], [int64(0)])
             if buffer in turned:
                 at = flat_index(shape_of(buffer), indices, analyzer)
                 if analyzer.can_prove_equal(at, positions[buffer]):
