@@ -133,6 +133,7 @@ class MeasuringSession:
             if isinstance(answer, MeasuredNetwork):
                 results.decisions = list(answer.decisions)
                 results.before, results.after = answer.before, answer.after
+                results.failure = "" if results.decisions else "nothing was measured"
             elif isinstance(answer, Failed):
                 _blame(trying, results, answer.why)
             elif isinstance(answer, Lost):

@@ -132,11 +132,13 @@ def _measure(costs: MeasuredCosts, kinds: Sequence[_Kind]) -> list[Record]:
         if parts:
             kernels.append(AloneKernel(inputs, outputs, calls[place], tuple(parts)))
             measured.append(kind)
+    now = time.time()
+    found = [placement_record(task, REGIONS, None, now) for task in failed]
+    if not kernels:  # each shares its call, or runs on no library
+        return found
     experiment = KernelExperiment(path, tuple(kernels), ctx.threads, _SECONDS, costs.bench.tolerance)
     results = costs.bench.session.run(experiment)
     costs.broken.update((trial.candidate, reason) for trial, reason in results.reasons.items())
-    now = time.time()
-    found = [placement_record(task, REGIONS, None, now) for task in failed]
     for kind, decision in zip(measured, results.decisions, strict=False):  # those behind had no time
         times = {each.candidate: each for each in decision.times}
         found += [

@@ -21,6 +21,7 @@ from fusion.frontends.imported import ImportedModel
 from fusion.module.specialization import Specialization
 from fusion.module.specialize import specialize
 from fusion.passes.regions import LibraryOffer
+from fusion.placing import kernels_alone
 from fusion.placing.experiment import KernelExperiment
 from fusion.placing.kernels_alone import measure_alone
 from fusion.placing.measure_kernels import measure_kernels
@@ -72,6 +73,14 @@ def bench_that(folder: Path, run: Callable[[Any], Results]) -> PlacementBench:
 
 def refuses(_: object) -> Results:
     raise AssertionError("it measures again")
+
+
+def test_kernels_without_calls_of_their_own_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An experiment without kernels decides nothing: it was asked for again and again, without end."""
+    monkeypatch.setattr(kernels_alone, "_calls_of", lambda *_: [(), ()])
+    costs = costs_of(tmp_path, bench_that(tmp_path, refuses))
+    measure_alone(costs, KERNELS)
+    assert not costs.alone
 
 
 def test_each_kind_is_measured_once(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tuning.messages import (
 )
 
 ANSWER = "print(write_answer(MeasuredNetwork((Decision(0, 1.0, 1.0, 2),), 2.0, 1.0)), flush=True)"
+NOTHING = "print(write_answer(MeasuredNetwork((), 0.0, 0.0)), flush=True)"
 TRIES = """
 import os, sys, time
 from tuning.messages import Decision, MeasuredNetwork, Trial, Trying, read_question, write_answer
@@ -79,6 +80,11 @@ def test_a_default_that_crashes_ends_the_experiment(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_start_is_no_error(tmp_path: Path) -> None:
     with MeasuringSession(tmp_path, "raise SystemExit(1)") as bench:
         assert "ended" in bench.run(experiment()).failure
+
+
+def test_an_answer_that_decides_nothing_is_asked_for_once(tmp_path: Path) -> None:
+    with MeasuringSession(tmp_path, TRIES.replace("BAD", "()").replace("ACT", "pass") + f"    {NOTHING}\n") as bench:
+        assert bench.run(experiment()).failure == "nothing was measured"
 
 
 def test_a_question_that_is_interrupted_is_not_answered_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
