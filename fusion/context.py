@@ -52,6 +52,7 @@ class Context:
     Attributes:
         compiler: The compiler of kernels, bound to the target and the number of threads.
         strict: Whether an operator that needs ONNX Runtime is an error.
+        to_fall_back: What a user is told to do then, so that it runs there; of no other use.
         precision: "bf16" if matmuls and convolutions may round their operands to bfloat16, "tf32" if they may round
             float32 operands to tfloat32 (10 bits behind the point), "fp32" otherwise.
         effort: "fast", "balanced" or "max"; the last two measure kernels on this machine.
@@ -72,6 +73,7 @@ class Context:
 
     compiler: KernelCompiler
     strict: bool = False
+    to_fall_back: str = ""
     precision: str = "fp32"
     effort: str = FAST
     cache: DiskCache | None = None
@@ -136,6 +138,7 @@ def resolve(
     fields = _fields_of(target)
     compiler = _backend_for(str(fields["kind"])).compiler(fields, int(threads or default_threads()))
     libraries_only = backends is not None and GENERATOR not in backends
+    falls_back = backends is None or FALLBACK in backends
     if libraries_only and compiler.device:
         raise OptionError(
             f"backends={list(backends or ())} leaves out {GENERATOR!r}",
@@ -161,7 +164,8 @@ def resolve(
     return Context(
         compiler,
         # On a device, nothing runs operators without kernels.
-        strict=bool(strict) or bool(compiler.device) or (backends is not None and FALLBACK not in backends),
+        strict=bool(strict) or bool(compiler.device) or not falls_back,
+        to_fall_back=_to_fall_back(bool(strict), falls_back, compiler),
         precision=resolved,
         effort=effort,
         cache=find_place() if cached else None,
@@ -174,6 +178,14 @@ def resolve(
         libraries_only=libraries_only,
         model=find_model(named, compiler) if learns else None,
     )
+
+
+def _to_fall_back(strict: bool, named: bool, compiler: KernelCompiler) -> str:
+    """Return what lets ONNX Runtime run what needs it, where it may not; `named` says whether it is among backends."""
+    if compiler.device:
+        return 'compile the model with target="llvm"'
+    steps = ["compile with strict=False"] * strict + [f"name {FALLBACK!r} in backends= too"] * (not named)
+    return f"{' and '.join(steps)}, to run them on ONNX Runtime" if steps else ""
 
 
 def _backend_for(kind: str) -> Backend:

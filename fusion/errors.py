@@ -62,6 +62,10 @@ class UnsupportedOperatorError(FusionError):
     code = "F202"
 
 
+class NeedsFallbackError(UnsupportedOperatorError):
+    """ONNX Runtime could run a part of the model, and is not to; who asked knows what would let it."""
+
+
 class ShapeError(FusionError):
     """`shapes=` names an unknown input or contradicts the model, or an operator's shapes contradict each other."""
 

@@ -16,7 +16,7 @@ import onnx
 
 from fusion import pipeline
 from fusion.context import Context
-from fusion.errors import FusionError, InternalError, ResourceError
+from fusion.errors import FusionError, InternalError, NeedsFallbackError, ResourceError
 from fusion.failures import cause, report
 from fusion.frontends import import_model
 from fusion.frontends.imported import ImportedModel
@@ -77,6 +77,9 @@ def _first_that_compiles(
     try:
         imported = import_model(model, shapes, strict=ctx.strict, byte_products=ctx.compiler.byte_products)
         return compile(imported, ctx)
+    except NeedsFallbackError as error:
+        error.hint = ctx.to_fall_back
+        raise
     except FusionError:
         raise
     except MemoryError as error:

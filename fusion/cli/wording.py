@@ -40,6 +40,7 @@ _WORDS = tuple(
         (r"\bbounds\['([^']*)'\]", r"--bounds \1"),
         (r"\bbounds=", "--bounds"),
         (r"\bparams=", "--params"),
+        (r"\bbackends=(?= )", "--backends"),
         (r"\bwith strict=False", "without --strict"),
         (r"\bstrict=True", "--strict"),
         (r"\bthreads=(?=[-\d])", "--threads "),

@@ -17,9 +17,11 @@ from fusion.system.cpus import cpu_model
 
 _NOT_TEXT = (
     "cache", "libraries", "graph_libraries", "places", "database", "model", "writer", "deadline", "opens_sizes",
+    "to_fall_back",
 )  # fmt: skip
 """Fields of the context that say where things are or when measuring ends, what a database holds that was named being
-another, one of which the sum counts, and one that decides which kernels there are, each of which tells its source."""
+another, one of which the sum counts, one that decides which kernels there are, each of which tells its source, and
+one that only words an error."""
 
 
 def decided_by(ctx: Context) -> dict[str, Any]:

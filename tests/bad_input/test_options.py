@@ -43,11 +43,20 @@ def test_wrong_options(options: dict[str, Any], error: type[FusionError], word: 
     assert word in str(caught.value)
 
 
-def test_without_onnxruntime_a_fallback_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"backends": ["cpu"]}, "name 'onnxruntime' in backends= too"),
+        ({"strict": True}, "compile with strict=False"),
+        ({"strict": True, "backends": ["cpu"]}, "compile with strict=False and name 'onnxruntime' in backends= too"),
+    ],
+)
+def test_a_refused_fallback_says_what_lets_it_run(options: dict[str, Any], steps: str) -> None:
     node = helper.make_node("Det", ["x"], ["y"])
     model = small_models.model([node], [("x", small_models.FLOAT, [3, 2, 2])], [("y", small_models.FLOAT, [3])], {})
-    with pytest.raises(UnsupportedOperatorError, match="Det"):
-        fusion.compile(model, backends=["cpu"])
+    with pytest.raises(UnsupportedOperatorError, match="Det") as caught:
+        fusion.compile(model, **options)
+    assert caught.value.hint == f"{steps}, to run them on ONNX Runtime"
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_every_option_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> Non
     model, ctx = ModelDigest("0", ()), context.resolve(threads=1)
     compiler: Any = ctx.compiler
     assert set(COMPILER) == {field.name for field in dataclasses.fields(compiler)}
-    of_no_code = {"cache", "libraries", "database", "writer", "deadline", "opens_sizes"}
+    of_no_code = {"cache", "libraries", "database", "writer", "deadline", "opens_sizes", "to_fall_back"}
     assert set(OPTIONS) | {"compiler"} | of_no_code == {field.name for field in dataclasses.fields(Context)}
     others = [{"compiler": dataclasses.replace(compiler, **{name: value})} for name, value in COMPILER.items()]
     others += [{name: value} for name, value in OPTIONS.items()]

@@ -14,7 +14,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 from tvm import relax
 
 from fusion.declined import Declined
-from fusion.errors import FusionError, ShapeError, UnsupportedOperatorError
+from fusion.errors import FusionError, NeedsFallbackError, ShapeError, UnsupportedOperatorError
 from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
 from fusion.frontends.onnx.ask_types import ask_types
@@ -75,7 +75,8 @@ def translate(
         declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
 
     Raises:
-        UnsupportedOperatorError: A node needs the fallback and `strict` is set, or the fallback cannot run it.
+        NeedsFallbackError: A node needs the fallback and `strict` is set.
+        UnsupportedOperatorError: The fallback cannot run a node.
         InvalidModelError: A node breaks its operator's definition.
         ShapeError: Attributes or inputs of a node contradict each other.
     """
@@ -117,13 +118,12 @@ def _budget(model: onnx.ModelProto) -> Budget:
     return Budget(sum(map(data_bytes, model.graph.initializer)))
 
 
-def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> UnsupportedOperatorError:
+def _refusal(nodes: tuple[FallbackNode, ...], opset: int) -> NeedsFallbackError:
     first = nodes[0]
-    return UnsupportedOperatorError(
+    return NeedsFallbackError(
         f"{len(nodes)} node(s) need the fallback: {', '.join(sorted({node.op for node in nodes}))}",
         where=f"{first.op} {first.node!r} (opset {opset})",
         why=first.reason,
-        hint="compile with strict=False to run them on ONNX Runtime",
     )
 
 

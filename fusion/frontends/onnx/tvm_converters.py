@@ -21,7 +21,7 @@ _IN_HALF = {
 }
 _WRONG = {
     "AffineGrid": "it has no grid of one pixel",
-    "NonMaxSuppression": "it selects no box unless the limit of boxes is a constant",
+    "NonMaxSuppression": "it selects no box where the limit of boxes is no constant, so it is not used at all",
     "ReduceLogSum": "it takes no logarithm over no axes",
     "Resize": "it rounds integers to the nearest and knows nothing of antialias",
     "RoiAlign": "it takes the maximum of other sums, and bfloat16 ends the process",
