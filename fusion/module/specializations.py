@@ -79,6 +79,7 @@ class Specializations:
         self._making: dict[Shapes, Future[Specialization]] = {}
         self._failed: OrderedDict[Shapes, FusionError] = OrderedDict()
         self._begun: list[Shapes] = []
+        self._answered: OrderedDict[Shapes, None] = OrderedDict()  # by the stand-in, while it was made for all sizes
         self._compared: OrderedDict[Shapes, FormTimes] = OrderedDict()
         self._lock = Lock(self._making.clear)  # what other threads of the parent were making
 
@@ -98,8 +99,10 @@ class Specializations:
             return (*(() if opened is None else (opened,)), *self._forms.values())
 
     def finish(self) -> None:
-        """Wait for the forms that are being compiled. If that fails, the next call with the shape raises the error."""
+        """Wait for the forms that are being compiled, and make those of calls that the stand-in answered while one for
+        all sizes was made that is not for them. If that fails, the next call with the shape raises the error."""
         self._opened.finish()
+        self._make_answered()
         with self._lock:
             making = dict(self._making)
         for key, form in making.items():
@@ -109,6 +112,16 @@ class Specializations:
             if isinstance(error, Abandoned) and self._make is not None:
                 with contextlib.suppress(FusionError):
                     self._made(key, self._make)
+
+    def _make_answered(self) -> None:
+        with self._lock:
+            answered = list(self._answered)
+        for key in answered:
+            if self._make is not None and self._known(key) is None and self._opened.find(key) is None:
+                with contextlib.suppress(FusionError):
+                    self._made(key, self._make)
+            with self._lock:
+                self._answered.pop(key, None)
 
     def under_way(self) -> list[str]:
         """Return a line for each shape whose form is being compiled, could not be compiled, or was compared with the
@@ -181,6 +194,8 @@ class Specializations:
             program = stand_in.open()
             form = self._opened.find(key)
             if form is None and program is not None and self._opened.is_due:
+                with self._lock:
+                    _put(self._answered, key, None)
                 return stand_in.answering(program, lambda values: self.program(values, wait=True))
             self._close_if_unused(stand_in)  # as the form did if it was ready before the stand-in was opened
         self._opened.finish(key)

@@ -118,6 +118,22 @@ def test_what_needs_it_waits_for_it(gate: Gate, tmp_path: Path) -> None:
 
 
 @STAND_IN
+def test_without_one_the_shapes_that_were_answered_are_saved(gate: Gate, tmp_path: Path) -> None:
+    gate.errors.append(Declined("it is no such model"))
+    module = fusion.compile(TWO.proto)
+    for rows in (3, 5, 3):
+        check(module, rows)
+    assert not module.specializations
+    gate.opened.set()
+    module.save(tmp_path / "m.fusion")
+    loaded = fusion.load(tmp_path / "m.fusion")
+    for rows in (3, 5):
+        check(loaded, rows)
+    module.finish()
+    assert (gate.made, gate.each) == (0, [3, 5])
+
+
+@STAND_IN
 def test_tensors_without_elements_wait_meanwhile(gate: Gate) -> None:
     module = fusion.compile(TWO.proto)
     check(module, 3)
