@@ -285,11 +285,11 @@ class CompiledModule:
     def placement(self) -> ModelPlacement:
         """Where the model runs, and why there: each part with its operators, backend and time, and the fastest other
         backend with its time, as far as they were measured. Of a module with open dimensions, that of the form made
-        last; of one that has none yet, without parts."""
-        from fusion.report.placement import ModelPlacement, placement_of
+        last; of one that has none yet, without parts: its text says what answers calls meanwhile."""
+        from fusion.report.placement import NoFormYet, placement_of
 
         forms = self.specializations
-        return placement_of(forms[-1], self.settings.generator) if forms else ModelPlacement()
+        return placement_of(forms[-1], self.settings.generator) if forms else NoFormYet(told=self._forms.outlook())
 
     @property
     def under_way(self) -> list[str]:

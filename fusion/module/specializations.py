@@ -137,6 +137,11 @@ class Specializations:
             for key, times in compared
         ]  # fmt: skip
 
+    def outlook(self) -> tuple[str, ...]:
+        """Return what `under_way` does, and whether the stand-in answers calls."""
+        answers = self._stand_in is not None and self._stand_in.is_open
+        return (*self.under_way(), *["ONNX Runtime answers calls meanwhile"] * answers)
+
     @property
     def refused(self) -> bool:
         """Whether a form that a call needed could not be compiled."""

@@ -35,6 +35,11 @@ class StandIn:
                 self.lacking = self._program is None
             return self._program
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it answers calls now."""
+        return self._program is not None
+
     def close(self) -> None:
         """Free the program once the calls that use it are done."""
         self._program = None

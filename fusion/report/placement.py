@@ -81,6 +81,21 @@ class ModelPlacement:
         return f"{place}: {count} operators in {len(parts)} calls{took}"
 
 
+@dataclass(frozen=True)
+class NoFormYet(ModelPlacement):
+    """Of a module with open dimensions of which no form is made.
+
+    Attributes:
+        told: What becomes of its forms, and what answers calls meanwhile.
+    """
+
+    told: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return one line: that there is no form yet, and what is told."""
+        return "; ".join(["no form is made yet", *self.told])
+
+
 def placement_of(form: Specialization, generator: str) -> ModelPlacement:
     """Return where a form of a model runs.
 

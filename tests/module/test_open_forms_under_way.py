@@ -80,9 +80,12 @@ def check(module: fusion.CompiledModule, rows: int, **options: bool) -> None:
 def test_onnx_runtime_answers_for_all_shapes_while_it_is_made(gate: Gate) -> None:
     module, before = fusion.compile(TWO.proto), sessions()
     assert module.under_way == ["a form for all sizes is made with the first call"]
+    assert str(module.placement) == "no form is made yet; a form for all sizes is made with the first call"
     for rows in (3, 5, 3):
         check(module, rows)
     assert module.under_way == ["being compiled for all sizes"]
+    told = "being compiled for all sizes; ONNX Runtime answers calls meanwhile"
+    assert str(module.placement) == f"no form is made yet; {told}"
     assert not module.specializations
     assert sessions() == before + 1
     gate.opened.set()

@@ -99,7 +99,7 @@ def test_a_model_that_is_wholly_a_fallback() -> None:
 def test_without_a_form_there_are_no_parts() -> None:
     module = CompiledModule((), (), Settings("{}", "x86_64", 1, ()))
     assert module.placement.parts == ()
-    assert str(module.placement) == "nothing is left to run"
+    assert str(module.placement) == "no form is made yet"
 
 
 def test_transfers_are_counted_once_for_a_backend() -> None:
