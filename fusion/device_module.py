@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fusion.compiled_module import CompiledModule, items_of
 from fusion.context import Context
+from fusion.counted import counted
 from fusion.devices.device_program import DeviceProgram
 from fusion.devices.draw_plans import write_stages_page
 from fusion.devices.explain import explain_devices, plans_dict
@@ -118,7 +119,7 @@ class DeviceModule(CompiledModule):
         """Return which device runs which kernels and why, beside the bound: for one request and for streams, or for the
         `objective` alone, "latency" or "throughput"."""
         nodes = len(self._form.fallbacks)
-        fallbacks = ["", f"on ONNX Runtime: {nodes} nodes"] if nodes else []
+        fallbacks = ["", f"on ONNX Runtime: {counted(nodes, 'node')}"] if nodes else []
         notes = ["", "notes:", *(f"  {note}" for note in self._form.notes)] if self._form.notes else []
         return "\n".join([explain_devices(self._program.plans, objective), *fallbacks, *notes])
 

@@ -204,7 +204,12 @@ def check_backends(backends: Sequence[str] | None, others: Sequence[str] = ()) -
     """
     if backends is None:
         return
-    listed = isinstance(backends, list | tuple | set | frozenset)
-    known = (*BACKENDS, *others)
-    if not listed or not backends or any(not isinstance(name, str) or name not in known for name in backends):
-        raise OptionError(f"backends={backends!r} names no backend", hint=f"give a list of {', '.join(known)}")
+    known = tuple(dict.fromkeys((*BACKENDS, *others)))
+    hint = f"give a list of {', '.join(known)}"
+    if not isinstance(backends, list | tuple | set | frozenset):
+        raise OptionError(f"backends={backends!r} is no list", hint=hint)
+    if not backends:
+        raise OptionError(f"backends={backends!r} names no backend", hint=hint)
+    unknown = [repr(name) for name in backends if not isinstance(name, str) or name not in known]
+    if unknown:
+        raise OptionError(f"backends={backends!r}: no backend has the name {' or '.join(unknown)}", hint=hint)

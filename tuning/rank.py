@@ -10,6 +10,7 @@ from tvm import tirx
 
 from backends.backend import KernelCompiler
 from backends.tensorir.space import Choices, Point
+from fusion.counted import counted
 from partition.access import is_static
 from tuning.chosen import Chosen
 from tuning.features import Features, features_of
@@ -32,7 +33,7 @@ def rank(funcs: Mapping[str, tirx.PrimFunc], compiler: KernelCompiler, machine: 
             point = better_point(choices, tensors_of(func), machine)
             if point is not None:
                 points[name] = point
-    said = f"a model of this machine was asked about {asked} kernels, and chose for {len(points)}"
+    said = f"a model of this machine was asked about {counted(asked, 'kernel')}, and chose for {len(points)}"
     return Chosen(points, notes=(said,) if asked else ())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.kernel import KernelInfo
 from backends.subgraphs import library_of
+from fusion.counted import counted
 from fusion.model_graph import ModelGraph
 from fusion.module.open_plan import OpenRunPlan
 from fusion.module.settings import Settings
@@ -37,8 +38,9 @@ def explain(module: CompiledModule) -> str:
     """Return the report of `module`, with a part for each input shape it has been compiled for."""
     settings = module.settings
     cpu = json.loads(settings.target).get("mcpu", settings.architecture)
+    here = f"{cpu} ({settings.architecture}), {counted(settings.threads, 'thread')}"
     lines = [
-        f"compiled for {settings.device or f'{cpu} ({settings.architecture}), {settings.threads} threads'}",
+        f"compiled for {settings.device or here}",
         f"inputs:  {_signature(module.inputs)}",
         f"outputs: {_signature(module.outputs)}",
     ]
@@ -54,14 +56,14 @@ def summary(module: CompiledModule) -> str:
     """Return what `module` is in one line, or two where it takes or returns much: `repr` shows it."""
     settings, forms = module.settings, module.specializations
     cpu = json.loads(settings.target).get("mcpu", settings.architecture)
-    parts = [settings.device or f"{cpu}, {settings.threads} thread{'s' if settings.threads > 1 else ''}"]
+    parts = [settings.device or f"{cpu}, {counted(settings.threads, 'thread')}"]
     if module.dynamic:
-        parts.append(f"{len(forms)} form{'' if len(forms) == 1 else 's'} so far")
+        parts.append(f"{counted(len(forms), 'form')} so far")
     elif forms[0].code is None:
         parts.append("wholly on ONNX Runtime")
     else:
-        parts.append(f"{len({call.kernel for call in forms[0].code.plan.calls})} kernels")
-        parts.append(f"{len(forms[0].fallbacks)} nodes on ONNX Runtime")
+        parts.append(counted(len({call.kernel for call in forms[0].code.plan.calls}), "kernel"))
+        parts.append(f"{counted(len(forms[0].fallbacks), 'node')} on ONNX Runtime")
     function = f"{_shortly(module.inputs)} -> {_shortly(module.outputs)}"
     separator = "\n " if len(function) > _SUMMARY_WIDTH else "; "
     return f"<CompiledModule {function}{separator}{', '.join(parts)}>"
@@ -92,7 +94,7 @@ def _explain_form(form: Specialization, titled: bool, settings: Settings) -> lis
         lines.append("no kernels: the whole model runs on ONNX Runtime")
     if form.fallbacks:
         subgraphs = sum(not library_of(key) for key in form.subgraphs)
-        lines += ["", f"on ONNX Runtime: {len(form.fallbacks)} nodes in {subgraphs} subgraphs"]
+        lines += ["", f"on ONNX Runtime: {counted(len(form.fallbacks), 'node')} in {counted(subgraphs, 'subgraph')}"]
         lines += _explain_fallbacks(form.fallbacks)
     lines += work_tables(device_work(form, settings))
     lines += [] if settings.device else _explain_placement(placement_of(form, settings.generator))
@@ -115,8 +117,8 @@ def _explain_kernels(form: Specialization, code: Code) -> list[str]:
     branches = f" ({in_branches} in branches, of which a run takes some)" if in_branches else ""
     weights = sum(tensor_bytes(tuple(w.shape), str(w.dtype)) for w in code.weights)
     summary = (
-        f"{len(counts)} kernels in {len(calls)} calls{branches}, weights {_megabytes(weights)} MB, "
-        f"activations {_megabytes(sum(code.plan.storages))} MB"
+        f"{counted(len(counts), 'kernel')} in {counted(len(calls), 'call')}{branches}, "
+        f"weights {_megabytes(weights)} MB, activations {_megabytes(sum(code.plan.storages))} MB"
     )
     saved = saved_by_kernel(form.graph())
     header = ("kernel", "calls", "MFLOP", "MB", "saves MB", "est. us", "template", "tile", "operators")
@@ -194,7 +196,7 @@ def _explain_kept(graph: ModelGraph) -> list[str]:
     edges = Counter(f"{edge.producer} -> {edge.consumer}: {edge.reason}" for edge in graph.kept)
     size = sum(edge.bytes for edge in graph.kept)
     lines = [f"  {text}{f' ({count} times)' if count > 1 else ''}" for text, count in edges.items()]
-    return ["", f"not fused: {len(graph.kept)} edges, {_megabytes(size)} MB go through memory", *lines]
+    return ["", f"not fused: {counted(len(graph.kept), 'edge')}, {_megabytes(size)} MB go through memory", *lines]
 
 
 def _megabytes(size: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from backends.subgraphs import library_of
+from fusion.counted import counted
 from fusion.model_graph import FOLDED, GraphCall, ModelGraph
 from fusion.module.specialization import Specialization
 from fusion.options import FALLBACK, GENERATOR
@@ -68,7 +69,7 @@ class ModelPlacement:
         if not self.parts:
             return "nothing is left to run"
         each = ", ".join(map(self._of, dict.fromkeys(part.place for part in self.parts)))
-        transfers = f", {self.transfers} transfers" if len(self.backends) > 1 else ""
+        transfers = f", {counted(self.transfers, 'transfer')}" if len(self.backends) > 1 else ""
         whole = "" if self.seconds is None else f"; a run takes {self.seconds * 1e3:.3f} ms"
         ours = "" if self.all_cpu_seconds is None else f", all on cpu {self.all_cpu_seconds * 1e3:.3f} ms"
         return f"{each}{transfers}{whole}{ours}"
@@ -78,7 +79,7 @@ class ModelPlacement:
         count = sum(len(part.operators) for part in parts)
         known = [part.seconds for part in parts if part.seconds is not None]
         took = f" ({sum(known) * 1e3:.3f} ms)" if len(known) == len(parts) else ""
-        return f"{place}: {count} operators in {len(parts)} calls{took}"
+        return f"{place}: {counted(count, 'operator')} in {counted(len(parts), 'call')}{took}"
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,7 @@ class CallReader:
     branches: Branches
     calls: list[GraphCall] = field(default_factory=list, init=False)
     outputs: Outputs = field(default_factory=dict, init=False)
+    _graphs: list[str] = field(default_factory=list, init=False)
     _sources: _Sources = field(default_factory=_Sources, init=False)
     _weights: set[relax.Var] = field(default_factory=set, init=False)
 
@@ -143,11 +144,19 @@ class CallReader:
         """Calls by what they make."""
         return self._sources.named
 
+    def places_in(self, graph: str) -> dict[str, list[int]]:
+        """Return the positions of the calls in a graph by what they are of, in the order they run."""
+        found: dict[str, list[int]] = {}
+        for place, (of, call) in enumerate(zip(self._graphs, self.calls, strict=True)):
+            if of == graph:
+                found.setdefault(call.op, []).append(place)
+        return found
+
     def run(self, main: relax.Function, n_inputs: int) -> CallReader:
         """Read everything; parameters after the first `n_inputs` are weights."""
         self._weights = set(main.params[n_inputs:])
         for param in main.params[:n_inputs]:
-            self._sources.bind(MAIN, param, [self._add(param, "input", "input", [])])
+            self._sources.bind(MAIN, param, [self._add(MAIN, param, "input", "input", [])])
         self._read(MAIN, main.body)
         return self
 
@@ -166,7 +175,7 @@ class CallReader:
             for name, branch in zip(inside, (value.true_branch, value.false_branch), strict=True):
                 self._read(name, branch)
                 results.append(branch.body)
-            return (self._add(binding.var, "if", "if", results),)
+            return (self._add(graph, binding.var, "if", "if", results),)
         if not isinstance(value, relax.Call):
             return self._sources.behind(value)
         name = call_name(value)
@@ -175,9 +184,9 @@ class CallReader:
         op, kind = operator_name(value), "kernel" if name in _KERNELS else "runtime"
         if op == RUN_SUBGRAPH:
             op, kind = _key_of(value), "fallback"
-        return (self._add(binding.var, op, kind, _read_and_updated(value)[0]),)
+        return (self._add(graph, binding.var, op, kind, _read_and_updated(value)[0]),)
 
-    def _add(self, var: relax.Var, op: str, kind: str, args: list[relax.Expr]) -> int:
+    def _add(self, graph: str, var: relax.Var, op: str, kind: str, args: list[relax.Expr]) -> int:
         read = {part for arg in args for part, _ in _parts(arg)}
         weights = sum(type_bytes(part.ty) for part in read if part in self._weights)
         self.calls.append(
@@ -191,6 +200,7 @@ class CallReader:
                 saved=0,
             )
         )
+        self._graphs.append(graph)
         return len(self.calls) - 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -17,7 +17,7 @@ from fusion.frontends.origins import origins_of
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, GraphCall, KeptEdge, ModelGraph, SourceOperator
 from fusion.passes.concats import Placement
 from fusion.passes.layout import StoredIn
-from fusion.passes.regions import PlacedRegions
+from fusion.passes.regions import PlacedRegion, PlacedRegions
 from fusion.passes.take_subgraphs import Taken
 from fusion.report.read_graph import MAIN, CallReader, Named, OperatorReader, branch_names
 from fusion.rewrites import Log
@@ -35,18 +35,20 @@ class Trace:
         groups: The kernels as they are in the end.
         stored: Variables that hold each one of the imported graph after storage orders were assigned.
         joined: Variables of the calls that write each concatenation without a kernel of its own.
+        regions: What libraries run of the graph, in the order they run.
     """
 
     groups: Grouping
     stored: Mapping[str, tuple[str, ...]]
     joined: Mapping[str, tuple[str, ...]]
+    regions: tuple[PlacedRegion, ...]
 
     @classmethod
     def of(cls, facts: Facts) -> Trace:
         """Return what the passes told of that."""
         placement = facts.get(Placement)
         groups = placement.update(facts.get(Grouping))
-        return cls(groups, facts.get(StoredIn).variables, placement.writers)
+        return cls(groups, facts.get(StoredIn).variables, placement.writers, facts.get(PlacedRegions).regions)
 
     def variables(self, imported: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the variables of the calls that each variable of the graph became a part of.
@@ -54,14 +56,36 @@ class Trace:
         Args:
             imported: Names of the variables before any pass.
         """
-        # Passes keep names, but where they bind a value of their own, what TVM names after it gets another number.
-        renumbered = any(_AUTOMATIC.fullmatch(name) and name not in imported for name in self.stored)
         into = self.members()
         return {
-            name: tuple(call for held in stored for call in into.get(held, ()))
-            for name, stored in self.stored.items()
-            if not (renumbered and _AUTOMATIC.fullmatch(name))
+            name: tuple(call for held in self.stored[name] for call in into.get(held, ()))
+            for name in self._kept_names(self.stored, imported)
         }
+
+    def in_regions(self, imported: set[str], places: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        """Return the positions of the calls of regions, by the names of the operators in them.
+
+        That needs no name of a result after it: a region with several is a call of a tuple, and passes rename what they
+        take from that.
+
+        Args:
+            imported: Names of the variables before any pass.
+            places: Positions of the graph's calls by what they are of, in order: a region's key.
+        """
+        count = Counter(region.key for region in self.regions)
+        left = {key: iter(places.get(key, ())) for key in count if len(places.get(key, ())) == count[key]}
+        called = [(region, next(left[region.key])) for region in self.regions if region.key in left]
+        kept = set(self._kept_names([name for region in self.regions for name in region.names], imported))
+        return {name: (place,) for region, place in called for name in region.names if name in kept}
+
+    def _kept_names(self, names: Iterable[str], imported: set[str]) -> list[str]:
+        """Return those of `names` that are what they were before any pass, where `imported` were the names.
+
+        Passes keep names, but where they bind a value of their own, what TVM names after it gets another number.
+        """
+        now = (*self.stored, *(name for region in self.regions for name in region.names))
+        renumbered = any(_AUTOMATIC.fullmatch(name) and name not in imported for name in now)
+        return [name for name in names if not (renumbered and _AUTOMATIC.fullmatch(name))]
 
     def members(self) -> dict[str, tuple[str, ...]]:
         """Return the variables of the calls that each member of a group is part of, several where each writes a part of
@@ -117,7 +141,11 @@ def record_graph(
         graph: _followed(trace, graph, {name for of, name in before.keys if of == graph}, after)
         for graph, trace in traces.items()
     }
-    into = _calls_of(before, after, followed)
+    placed = {
+        graph: trace.in_regions({name for of, name in before.keys if of == graph}, after.places_in(graph))
+        for graph, trace in traces.items()
+    }
+    into = _calls_of(before, after, {graph: {**followed[graph], **placed[graph]} for graph in traces})
     calls = _with_savings(after.calls, after.named, traces)
     kept = tuple(edge for graph, trace in traces.items() for edge in _kept(graph, trace, after.named, calls))
     own = {name for of, name in before.keys if of == MAIN}

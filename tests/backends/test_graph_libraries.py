@@ -92,13 +92,42 @@ def test_a_form_for_all_sizes_keeps_to_our_kernels(library: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_whole_region_runs_and_is_saved(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = placed(mlp(), library)
-    assert f"{library} runs 3 of 3 operators in 1 regions" in module.explain()
+    assert f"{library} runs 3 of 3 operators in 1 region" in module.explain()
     np.testing.assert_allclose(module(X)[0], mlp_numpy(X), rtol=1e-4, atol=1e-5)
     module.save(tmp_path / "saved.fusion")
     np.testing.assert_array_equal(fusion.load(tmp_path / "saved.fusion")(X)[0], module(X)[0])
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(NotInstalledError, match=f"pip install {library}"):
         fusion.load(tmp_path / "saved.fusion")
+
+
+def test_a_region_whose_results_go_two_ways_is_credited_with_its_operators(tmp_path: Path) -> None:
+    """A region of two results, one read by our kernel of TopK, whose values get the names that those have, the other by
+    a fallback."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Softmax", ["r"], ["s"], axis=-1),
+        helper.make_node("TopK", ["s", "k"], ["best", "at"], axis=-1),
+        helper.make_node("Unsqueeze", ["s", "axis"], ["scores"]),
+        helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "overlap"], ["selected"]),
+    ]
+    weights = {
+        "w": np.random.default_rng(2).standard_normal((8, 20)).astype(np.float32),
+        **{name: np.array([number]) for name, number in (("k", 3), ("axis", 1), ("most", 4))},
+        "overlap": np.array([0.5], np.float32),
+    }
+    inputs = [("x", FLOAT, [3, 8]), ("boxes", FLOAT, [3, 20, 4])]
+    integer = int(TensorProto.INT64)
+    outputs = [("best", FLOAT, [3, 3]), ("at", integer, [3, 3]), ("selected", integer, ["n", 3])]
+    module = placed(model(nodes, inputs, outputs, weights), "openvino")
+    assert "openvino runs 4 of 7 operators in 1 region:" in module.explain()
+    module.save(tmp_path / "saved.fusion")
+    for each in (module, fusion.load(tmp_path / "saved.fusion")):
+        region, ours, fallback = each.placement.parts
+        assert (region.backend, region.names) == ("openvino", ("h", "r", "s", "scores"))
+        assert (ours.backend, ours.operators) == ("cpu", ("topk",))
+        assert (fallback.backend, fallback.names) == ("onnxruntime", ("selected",))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -120,7 +149,7 @@ def test_idle_threads_sleep(library: str) -> None:
 def test_behind_our_own_kernels_nothing_is_placed_on_a_guess() -> None:
     module = fusion.compile(mlp(), backends=["cpu", "openvino", "onnxruntime"], cache=False)
     assert "openvino runs" not in module.explain()
-    assert "1 kernels" in module.explain() or "kernels in" in module.explain()
+    assert "1 kernel in" in module.explain() or "kernels in" in module.explain()
 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced"])

@@ -54,7 +54,7 @@ def test_another_package_brings_a_kind_of_target() -> None:
     assert list(registry.others()) == ["slow"]
     text = fusion.compile(small_models.mlp(), "c", cache=False).explain()
     assert text.startswith("compiled for x86-64 ")
-    assert ", 1 threads" in text
+    assert ", 1 thread\n" in text
 
 
 def test_a_package_that_cannot_be_imported_is_left_out(

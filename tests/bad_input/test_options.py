@@ -20,7 +20,8 @@ from tests.module import small_models
         ({"effort": "balanced", "target": "llvm -mcpu=x86-64"}, OptionError, "not this machine's CPU"),
         ({"effort": "most"}, OptionError, "unknown effort"),
         ({"backends": ["cuda"]}, OptionError, "cuda"),
-        ({"backends": "cpu"}, OptionError, "give a list"),
+        ({"backends": ["cpu", "openvin"]}, OptionError, "no backend has the name 'openvin'"),
+        ({"backends": "cpu"}, OptionError, "'cpu' is no list"),
         ({"backends": []}, OptionError, "names no backend"),
         ({"backends": ["onnxruntime"], "target": "cuda -arch=sm_80"}, OptionError, "leaves out 'cpu'"),
         ({"cache": "folder"}, OptionError, "cache='folder'"),
@@ -41,6 +42,14 @@ def test_wrong_options(options: dict[str, Any], error: type[FusionError], word: 
     with pytest.raises(error) as caught:
         fusion.compile(small_models.mlp(), **options)
     assert word in str(caught.value)
+
+
+def test_unknown_backends_are_told_from_known_ones() -> None:
+    with pytest.raises(OptionError) as caught:
+        fusion.compile(small_models.mlp(), backends=["cpu", "openvin", 7])
+    assert caught.value.what == "backends=['cpu', 'openvin', 7]: no backend has the name 'openvin' or 7"
+    listed = caught.value.hint.removeprefix("give a list of ").split(", ")
+    assert sorted(set(listed)) == sorted(listed)
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,11 @@ def test_report() -> None:
     beside_default = best_beside_default(result)
     assert beside_default is not None
     assert (beside_default[0], beside_default[1].median) == (DEFAULT, 0.9)
-    first = Compilation(9.0, "cpu: 3 operators in 1 calls; a run takes 2 ms", ("with openvino the model takes 3 ms",))
+    first = Compilation(9.0, "cpu: 3 operators in 1 call; a run takes 2 ms", ("with openvino the model takes 3 ms",))
     report = text([(PlacedModel(first, first, first, first, first), result)])
     assert row_of(report) == [
         "net", "2.00", "2.15", "1.80", "3.00", "1.95", "0.975 (0.95-1.00)", "openvino", "0.975 (0.95-1.00)", "0.900",
-        "9.0", "9.0", "9.00", "yes", "cpu: 3 operators in 1 calls",
+        "9.0", "9.0", "9.00", "yes", "cpu: 3 operators in 1 call",
     ]  # fmt: skip
     assert "Of the best alone, below 0.98: 1 of 1; above 1.03: 0." in report
     assert "Of the best with ours by the default effort, below 0.98: 1 of 1; above 1.03: 0." in report
@@ -70,7 +70,7 @@ def test_a_model_that_stays_is_as_fast_as_alone() -> None:
     result = ComparisonResult("net", {}, 2)
     rounds = {OURS: [2.0, 2.0], "onnxruntime": [3.0, 3.2], "openvino": [4.0, 4.0]}
     result.engines = {name: EngineResult(each) for name, each in rounds.items()}
-    first = Compilation(9.0, "cpu: 3 operators in 1 calls", ())
+    first = Compilation(9.0, "cpu: 3 operators in 1 call", ())
     report = text([(PlacedModel(first, first, first, first, first), result)])
     same = "the same program"
     assert row_of(report)[2:10] == [same, same, "3.10", "4.00", "1.550 (1.50-1.60)", ALONE, "1.000", "1.000"]

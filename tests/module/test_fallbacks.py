@@ -44,7 +44,7 @@ def test_a_part_runs_elsewhere(partly: fusion.CompiledModule, tmp_path: Path) ->
     partly.save(tmp_path / "partly.fusion")
     for module in (partly, fusion.load(tmp_path / "partly.fusion")):
         np.testing.assert_allclose(module(x)[0], expected, rtol=1e-5, atol=1e-6)
-        assert "on ONNX Runtime: 1 nodes in 1 subgraphs" in module.explain()
+        assert "on ONNX Runtime: 1 node in 1 subgraph" in module.explain()
         assert "Det" in module.explain()
         assert module.profile({"x": x}).kernels
 

@@ -50,7 +50,7 @@ def test_a_module_for_another_architecture_does_not_run_here(foreign: fusion.Com
         with pytest.raises(TargetError, match=f"compiled for {FOREIGN} linux and this machine is") as caught:
             call()
         assert "load it on a machine of its kind" in caught.value.hint
-    assert f"({FOREIGN}), 1 threads" in foreign.explain()
+    assert f"({FOREIGN}), 1 thread" in foreign.explain()
     assert "matmul" in foreign.explain()
 
 

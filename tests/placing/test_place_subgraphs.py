@@ -151,7 +151,7 @@ def test_a_model_that_is_one_subgraph(answers: list[float], tmp_path: Path) -> N
     model = networks.dense("float64")
     answers += [2.0]
     module = compiled(model, tmp_path)
-    assert str(module.placement).endswith("in 1 calls (1000.000 ms)")
+    assert str(module.placement).endswith("in 1 call (1000.000 ms)")
     assert module.placement.parts[0].runner_up == "cpu"
     answers += [0.5]
     moved = compiled(model, tmp_path / "other")

@@ -121,7 +121,7 @@ def _check(model: Any, note: str, **options: Any) -> str:
 def test_a_pass_fails_on_one_node(kind: type, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     _fails_on(monkeypatch, kind, "tanh")
     report = _check(_onnx(), "Tanh 'the tanh': internal error, IndexError: list index out of range: please report it")
-    assert "on ONNX Runtime: 1 nodes in 1 subgraphs" in report
+    assert "on ONNX Runtime: 1 node in 1 subgraph" in report
     assert caplog.records[-1].exc_info[0] is IndexError
 
 

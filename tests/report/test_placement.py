@@ -47,7 +47,7 @@ def test_a_region_of_a_library_is_a_part(placed: CompiledModule) -> None:
     assert sorted(part.operators) == sorted(each.op for each in placed.specializations[0].graph().operators[1:])
     assert (part.seconds, part.runner_up, part.runner_up_seconds) == (None, None, None)
     assert placed.placement.transfers == 1
-    assert "1 transfers" not in str(placed.placement)  # there is no other backend between which there would be
+    assert "1 transfer" not in str(placed.placement)  # there is no other backend between which there would be
 
 
 def test_a_saved_module_keeps_it(placed: CompiledModule, tmp_path: Path) -> None:
@@ -75,6 +75,11 @@ def test_what_was_measured_of_kernels_is_told_of_all_calls_of_each() -> None:
     report = CompiledModule(form.inputs, form.outputs, module.settings, fixed=measured).explain()
     (row,) = (line for line in report.splitlines() if line.startswith("cpu "))
     assert row.split() == ["cpu", "2", "2", "2.000", "openvino", "3.000", "2", "cumsum"]
+
+
+def test_one_of_a_thing_is_told_in_the_singular(placed: CompiledModule) -> None:
+    assert str(placed.placement).endswith("operators in 1 call")
+    assert "onnxruntime runs 3 of 3 operators in 1 region:" in placed.explain()
 
 
 def test_one_line_says_where_it_runs(

@@ -70,7 +70,7 @@ def tile(module: fusion.CompiledModule) -> str:
 
 def test_the_model_says_which_point_and_the_same_each_time(database: Path, tmp_path: Path) -> None:
     ranked, plain = compiled(database), compiled(False)
-    assert "a model of this machine was asked about 1 kernels, and chose for 1" in ranked.explain()
+    assert "a model of this machine was asked about 1 kernel, and chose for 1" in ranked.explain()
     assert "a model of this machine" not in plain.explain()
     assert code(ranked, tmp_path / "a.fusion") == code(compiled(database), tmp_path / "b.fusion")
     assert code(plain, tmp_path / "c.fusion") != code(ranked, tmp_path / "a.fusion")

@@ -14,6 +14,7 @@ from backends.backend import RegionLibrary
 from backends.subgraphs import subgraph_key
 from fusion.apart import asking_apart, open_apart
 from fusion.bindings import call_name
+from fusion.counted import counted
 from fusion.facts import PassResult, TellingPass
 from fusion.failures import passing
 from fusion.passes.regions.offer import LibraryOffer, try_offer
@@ -33,12 +34,14 @@ class PlacedRegion:
     Attributes:
         backend: Its name.
         key: By which `main` calls it.
-        operators: Names of what it computes.
+        operators: What it computes, by Relax's names: "nn.conv2d".
+        names: Of the variables that their results are bound to, in the same order.
     """
 
     backend: str
     key: str
     operators: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class TakeRegions(TellingPass[PlacedRegions]):
             key = subgraph_key(name, data, self.threads)
             regions[group.operators] = (key, region)
             subgraphs[key] = data
-            placed.append(PlacedRegion(name, key, _operators(found, group)))
+            placed.append(PlacedRegion(name, key, *_operators(found, group)))
         written = write_main(mod, found, groups, regions) if regions else mod
         return PassResult(written, PlacedRegions(tuple(placed), subgraphs, (*notes, *_lines(placed, found))))
 
@@ -128,8 +131,10 @@ def failure_of(name: str, what: str, error: Exception) -> str:
     return passing(f"the backend {name!r} failed and {what}: {type(error).__name__}: {error}")
 
 
-def _operators(found: RegionGraph, group: PlacedSubgraph) -> tuple[str, ...]:
-    return tuple(name for each in found.bindings(group.operators) if (name := call_name(each.value)))
+def _operators(found: RegionGraph, group: PlacedSubgraph) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the operators of a group, and the names of their results."""
+    calls = [each for each in found.bindings(group.operators) if call_name(each.value)]
+    return tuple(call_name(each.value) for each in calls), tuple(str(each.var.name) for each in calls)
 
 
 def _lines(placed: Sequence[PlacedRegion], found: RegionGraph) -> list[str]:
@@ -140,5 +145,5 @@ def _lines(placed: Sequence[PlacedRegion], found: RegionGraph) -> list[str]:
         counts = Counter(operator for region in mine for operator in region.operators)
         kinds = ", ".join(f"{count} {operator}" for operator, count in counts.most_common(4))
         total, of = sum(counts.values()), len(found.graph.operators)
-        lines.append(f"{name} runs {total} of {of} operators in {len(mine)} regions: {kinds}")
+        lines.append(f"{name} runs {total} of {counted(of, 'operator')} in {counted(len(mine), 'region')}: {kinds}")
     return lines

@@ -64,7 +64,7 @@ class TestInstalled:
 
     def test_explain_names_what_it_runs(self) -> None:
         text = compiled().explain()
-        assert "onednn runs 3 of 3 operators in 1 regions: 2 matmul, 1 nn.relu" in text
+        assert "onednn runs 3 of 3 operators in 1 region: 2 matmul, 1 nn.relu" in text
 
     def test_its_parts_have_the_operators_of_the_model(self) -> None:
         parts = compiled().placement.parts
