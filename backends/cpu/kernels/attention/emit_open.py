@@ -29,6 +29,7 @@ from backends.cpu.kernels.attention.open_packing import Packed, pack
 from backends.cpu.kernels.attention.open_plan import DOT_ROWS, MAX_ROW_VECTORS, SINGLE_ROWS, Grid, OpenPlan
 from backends.cpu.kernels.attention.open_read import OpenAttention, read_open_attention
 from backends.cpu.kernels.attention.open_rows import KeyBlock, OpenRows, RowState
+from backends.cpu.kernels.attention.products import dot_products
 from backends.cpu.kernels.attention.read import ATTENTION, operand
 from backends.cpu.kernels.shared.block_products import OpenProduct, Panels, RowUnits, multiply, multiply_row, row_tiles
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
@@ -37,7 +38,6 @@ from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat, vector_runs
 from backends.tensorir.result import Scheduled
-from backends.tensorir.vectors import sum_square
 
 
 def emit_open_attention(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -193,14 +193,15 @@ class _Task:
         """Emit the dot products of rows with these keys."""
         nest, lanes = self.nest, self.lanes
         left, right = (operand(self.attention.scores, side) for side in range(2))
+
+        def load(i: int, k: Expr) -> Expr:
+            return right.at(self.which, keys[i], ramp(k, lanes))
+
         with nest.loop("row", rows) as row:
-            sums = RegisterRows(nest, lanes, [(0, lanes)])
-            with nest.loop("k", self.attention.chain.depth // lanes) as k:
-                steps = ramp(k * lanes, lanes)
-                elements = nest.bind("elements", left.at(self.which, first + row, steps))
-                for i, key in enumerate(keys):
-                    sums.accumulate(i, 0, elements * right.at(self.which, key, steps))
-            totals = sum_square(nest, [sums.read(i, 0) for i in range(lanes)], lanes)
+            totals = dot_products(
+                nest, lambda k: left.at(self.which, first + row, ramp(k, lanes)), load,
+                many=lanes, depth=self.attention.chain.depth, lanes=lanes,
+            )  # fmt: skip
             nest.store(self.between.scores, [ramp(row * self.between.stride + vector * lanes, lanes)], totals)
 
     def _scores(self, first: Expr, rows: Expr, block: KeyBlock) -> None:

@@ -146,7 +146,6 @@ class Products:
         )  # fmt: skip
         emit_inside(self.nest, work, tile)
 
-
     def _dots(self, block: Block, product: BlockProduct, outputs: Sequence[Output], first: Expr) -> None:
         """Emit a product of dot products, a vector of channels at a time."""
         epilogue = Epilogue.prepare(self.nest, tuple(outputs), self.lanes)
@@ -168,13 +167,26 @@ class Products:
 
     def _sums(self, product: BlockProduct, y: Expr, n: Expr, many: int) -> Expr:
         """Emit the dot products of a row with `many` channels from `n` on, and return them, in the first lanes."""
-        nest, lanes = self.nest, self.lanes
-        sums = RegisterRows(nest, lanes, [(0, lanes)])
-        with nest.loop("k", product.depth // lanes) as k:
-            row = nest.bind("row", product.left(y, ramp(k * lanes, lanes)))
-            for i in range(many):
-                sums.accumulate(i, 0, row * product.right.load(k * lanes, n + i, lanes))
-        return sum_square(nest, [sums.read(i, 0) for i in range(lanes)], lanes)
+        lanes = self.lanes
+        return dot_products(
+            self.nest, lambda k: product.left(y, ramp(k, lanes)), lambda i, k: product.right.load(k, n + i, lanes),
+            many=many, depth=product.depth, lanes=lanes,
+        )  # fmt: skip
+
+
+def dot_products(
+    nest: Nest, row: Callable[[Expr], Expr], key: Callable[[int, Expr], Expr], *, many: int, depth: int, lanes: int
+) -> Expr:
+    """Emit the dot products of a row with `many` keys, up to a vector of them, and return them, in the first lanes.
+
+    `row`, and `key` for the number of a key, return the vector from a step on, of `depth` steps: whole vectors.
+    """
+    sums = RegisterRows(nest, lanes, [(0, lanes)])
+    with nest.loop("k", depth // lanes) as k:
+        elements = nest.bind("row", row(k * lanes))
+        for i in range(many):
+            sums.accumulate(i, 0, elements * key(i, k * lanes))
+    return sum_square(nest, [sums.read(i, 0) for i in range(lanes)], lanes)
 
 
 def multiplied(output: Output, factor: Expr) -> Output:
