@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 CLASSES = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, FusionError) and kind is not FusionError
+    if isinstance(kind, type) and issubclass(kind, FusionError) and kind is not FusionError and "code" in vars(kind)
 ]
 
 

@@ -120,7 +120,7 @@ def test_a_damaged_pickle_is_an_error(mlp: fusion.CompiledModule) -> None:
 def test_repr_says_what_a_module_is(mlp: fusion.CompiledModule, dynamic: fusion.CompiledModule) -> None:
     assert repr(mlp).startswith("<CompiledModule (x float32[3, 8]) -> (y float32[3, 4]); ")
     assert f"{mlp.settings.threads} thread" in repr(mlp)
-    assert "kernels, 0 nodes on ONNX Runtime>" in repr(mlp)
+    assert "1 kernel, 0 nodes on ONNX Runtime>" in repr(mlp)
     assert "(x float32[rows, 8]) -> (y float32[rows, 4])" in repr(dynamic)
     assert repr(dynamic).endswith("1 form so far>")
     assert all(len(repr(module).splitlines()) <= 2 for module in (mlp, dynamic))
