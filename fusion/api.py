@@ -124,7 +124,8 @@ def compile(
             order counts: "openvino" and "onnxruntime" run whole regions, and "cublaslt" and "cudnn" run matmuls and
             convolutions of CUDA targets, if they are named before "cpu". With "balanced" they do so only where the
             whole model is measured to be faster. Without "cpu", each library runs what those before it leave, and an
-            operator that all leave is an error. What is not installed is skipped, and `explain()` says so.
+            operator that all leave is an error. What is not installed is skipped, with a warning of the log
+            `fusion.backends` and a line of `explain()`.
         strict: Whether to refuse a model of which some part needs ONNX Runtime, or meets a defect of the compiler that
             would otherwise be worked around.
         precision: "fp32". "bf16": matmuls and convolutions round their operands to bfloat16 and sum in float32; an
@@ -170,6 +171,8 @@ def compile(
         cache=cache,
         database=database,
     )
+    for line in ctx.skipped:
+        _log.warning("%s", line)
     check_flag("wait", wait)
     check_flag("dynamic", dynamic)
     check_count("hot_shapes", hot_shapes)

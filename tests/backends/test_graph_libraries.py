@@ -181,10 +181,14 @@ def test_without_our_own_kernels_what_is_left_over_is_told(monkeypatch: pytest.M
     assert "'openvino' is not installed" in caught.value.why
 
 
-def test_one_that_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_not_installed_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     module = placed(mlp(), "openvino")
-    assert "the backend 'openvino' is not installed and runs nothing; pip install openvino" in module.explain()
+    told = "the backend 'openvino' is not installed and runs nothing; pip install openvino"
+    assert told in module.explain()
+    assert caplog.messages == [told]
     np.testing.assert_allclose(module(X)[0], mlp_numpy(X), rtol=1e-4, atol=1e-5)
 
 

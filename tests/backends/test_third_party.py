@@ -65,6 +65,18 @@ def test_it_runs_what_it_takes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(fusion.load(tmp_path / "saved.fusion")(X)[0], module(X)[0])
 
 
+@pytest.mark.usefixtures("installed")
+def test_with_a_version_it_stands_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(registry.library("numpy")), "version", "1.0", raising=False)
+    module = fusion.compile(network(), backends=["numpy", "onnxruntime"])
+    assert {part.operators: part.backend for part in module.placement.parts} == {
+        ("add",): "onnxruntime",
+        ("nn.softmax",): "numpy",
+        ("nn.relu",): "onnxruntime",
+    }
+    np.testing.assert_allclose(module(X)[0], fusion.compile(network())(X)[0], rtol=1e-5)
+
+
 def test_its_name_is_that_of_its_entry_point(
     installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ class RegionFunction:
 
 def write_region(found: RegionGraph, operators: frozenset[int]) -> RegionFunction:
     """Return the function of some operators, each of which has a result that is read; it has names of its own, so that
-    regions which are equal but for their weights have one text."""
+    regions which are equal but for their weights have one text, and as many bindings as what TVM's patterns match."""
     bindings = found.bindings(operators)
     made = {binding.var: None for binding in bindings}
     inputs = tuple(dict.fromkeys(read for each in bindings for read in variables(each.value) if read not in made))
@@ -43,9 +43,10 @@ def write_region(found: RegionGraph, operators: frozenset[int]) -> RegionFunctio
     with builder.function("region", params):
         with builder.dataflow():
             for binding in bindings:
-                env[binding.var] = builder.emit(substitute(binding.value, env))
+                emit = builder.emit_output if outputs == (binding.var,) else builder.emit
+                env[binding.var] = emit(substitute(binding.value, env))
             results = [env[var] for var in outputs]
-            result = builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
+            result = results[0] if len(results) == 1 else builder.emit_output(relax.Tuple(results))
         builder.emit_func_output(result)
     return RegionFunction(inputs, outputs, builder.finalize()["region"])
 
