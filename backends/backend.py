@@ -63,6 +63,11 @@ class LayoutPolicy(Protocol):
         the last vector of each row."""
         ...
 
+    def why_not_channels_last(self, call: relax.Call, weights: relax.Expr) -> str:
+        """Return why a convolution of N, C, spatial, or its transpose, by `weights` runs as it is; "" where it runs
+        channels-last, as there is an anchor for it that reads weights of OIHW, which TVM has no other form for."""
+        ...
+
     def has_row_major_kernel(self, call: relax.Call) -> bool:
         """Return whether there is an NCHW kernel for `call`, a window operator that keeps channels apart (a depthwise
         convolution or a pooling)."""

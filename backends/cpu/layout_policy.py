@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm import relax
+from tvm.ir import GenericConst
 
 from backends.cpu.costs import TRANSPOSE_BYTES_PER_CYCLE, TRANSPOSE_LAUNCH_CYCLES
-from fusion.bindings import data_of
+from fusion.bindings import call_name, data_of
 
 _MOST_PHASES = 16  # sorting a row's elements: windows of 32x32 over 64x128x128 took 173 us, of 16x16 100 us, of 8x8 64
+_DTYPES = {"nn.conv2d": {"float32", "bfloat16"}, "nn.conv2d_transpose": {"float32"}}
+"""Of operands that convolutions with an anchor have; their results are float32."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class CpuLayouts:
     def padding_cycles(self, rows: int, columns: int) -> float:
         """Return what the lanes cost that the last columns leave empty."""
         return rows * (-columns % self.lanes) / self.lanes
+
+    def why_not_channels_last(self, call: relax.Call, weights: relax.Expr) -> str:
+        """See `LayoutPolicy`."""
+        dtypes, result = {str(arg.ty.dtype.dtype): None for arg in call.args}, str(call.ty.dtype.dtype)
+        if call_name(call) == "nn.conv2d" and (*dtypes, result) == ("uint8", "int8", "int32"):
+            return "" if isinstance(weights, GenericConst) else "its weights in bytes are no constant"
+        if result != "float32" or len(dtypes) > 1 or not dtypes.keys() <= _DTYPES[call_name(call)]:
+            return f"it computes in {' and '.join(dict.fromkeys((*dtypes, result)))}"
+        is_known = isinstance(weights, GenericConst) or "bfloat16" not in dtypes
+        return "" if is_known else "its weights in bfloat16 are no constant"
 
     def has_row_major_kernel(self, call: relax.Call) -> bool:
         """Return whether a depthwise convolution or a pooling of float32 images can read and write N, C, H, W."""

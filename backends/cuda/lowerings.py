@@ -45,10 +45,15 @@ class _Product:
         """
         if not all(is_static(part) for part in (call, *call.args)):
             raise Declined("only the run knows a shape of it")
-        left, right = (str(operand.ty.dtype.dtype) for operand in call.args)
-        if left != right or left not in _DTYPES:
-            raise Declined(f"it multiplies {left} and {right}")
+        if reason := why_not_multiplied(call):
+            raise Declined(reason)
         return self.write(builder, call)
+
+
+def why_not_multiplied(call: relax.Call) -> str:
+    """Return why the dtypes of a product's operands have no anchor; "" where they have one."""
+    left, right = (str(operand.ty.dtype.dtype) for operand in call.args)
+    return "" if left == right and left in _DTYPES else f"it multiplies {left} and {right}"
 
 
 def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tvm import relax
 
 from backends.cuda.devices import CudaDevice
+from backends.cuda.lowerings import why_not_multiplied
 
 _FLOAT_BYTES = 4
 
@@ -26,6 +27,11 @@ class CudaLayouts:
     def padding_cycles(self, rows: int, columns: int) -> float:
         """Return nothing: no operand is padded in memory."""
         return 0.0
+
+    def why_not_channels_last(self, call: relax.Call, weights: relax.Expr) -> str:
+        """Return why its operands are none that products take; whether weights are constants does not matter to
+        them."""
+        return why_not_multiplied(call)
 
     def has_row_major_kernel(self, call: relax.Call) -> bool:
         """Return that none has one: neighbours of a window's threads are channels."""

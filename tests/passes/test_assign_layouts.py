@@ -14,8 +14,10 @@ from tvm import relax
 from tvm.relax import op
 
 from backends.cpu.layout_policy import CpuLayouts
+from backends.cuda.devices import A100
+from backends.cuda.policies import CudaLayouts
 from fusion.passes.layout import AssignLayouts
-from tests.passes.modules import Build, apply, calls, names, normal, unchanged, weight
+from tests.passes.modules import Build, apply, calls, canonical, module, names, normal, unchanged, weight
 
 EXAMPLES = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 IMAGE = (2, 6, 8, 10)
@@ -361,6 +363,26 @@ def test_convolutions_with_an_anchor_run_channels_last(dtype: str) -> None:
             result = builder.emit_output(op.nn.conv2d(x, weights, out_dtype="float32"))
         builder.emit_func_output(result)
     assert 'data_layout="NHWC"' in AssignLayouts(CpuLayouts(16))(builder.get()).script()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("result", ["float32", "float16"])
+@pytest.mark.parametrize("conv", [op.nn.conv2d, op.nn.conv2d_transpose])
+def test_half_precision_runs_channels_last_where_the_device_multiplies_it(
+    conv: Callable[..., relax.Expr], result: str, is_known: bool
+) -> None:
+    arrays = [normal(*IMAGE).astype("float16"), normal(6, 6, 3, 3).astype("float16")]
+    known = relax.const(arrays[1])
+
+    def build(b: relax.BlockBuilder, x: relax.Var, *weights: relax.Var) -> relax.Expr:
+        return op.nn.relu(b.emit(conv(b.emit(op.nn.relu(x)), *(weights or [known]), padding=1, out_dtype=result)))
+
+    given = arrays[:1] if is_known else arrays
+    after = canonical(AssignLayouts(CudaLayouts(A100))(module(build, given)))
+    convolutions = [call for name, call in calls(after) if name.startswith("nn.conv2d")]
+    assert [(call.attrs.data_layout, call.attrs.out_layout) for call in convolutions] == [("NHWC", "NHWC")]
+    assert names(after).count("permute_dims") == 2
+    unchanged(AssignLayouts(CpuLayouts(16)), build, given)
 
 
 @pytest.mark.parametrize("rank", [1, 3])

@@ -64,7 +64,7 @@ class AssignLayouts(TellingPass[StoredIn]):
         """Return the module on chosen storage orders, and what holds each of its variables."""
         main, declines = mod["main"], Declines()
         builder = relax.BlockBuilder()
-        walk = _Walk(builder, self.policy, find_preferences(main), declines)
+        walk = _Walk(builder, self.policy, find_preferences(main, self.policy), declines)
         with builder.function("main", list(main.params)):
             with builder.dataflow():
                 result = builder.emit_output(walk.run(main))

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from backends.backend import LayoutPolicy
 from fusion.bindings import Bindings, call_name, data_of, operand
 from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
-from fusion.passes.layout.channels_last import why_not_channels_last
 from fusion.passes.layout.order import Order, Shape
 from fusion.shapes import is_static, static_shape
 
 _ELEMENTWISE, _REDUCTIONS = of_kind(OperatorKind.ELEMENTWISE), of_kind(OperatorKind.REDUCTION)
+_CONVOLUTIONS = ("nn.conv2d", "nn.conv2d_transpose")
+_POOLS = of_kind(OperatorKind.POOL)
+_ON_IMAGES = frozenset((*_POOLS, *_CONVOLUTIONS, "image.resize2d"))
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,14 @@ Preferred = Callable[[relax.Call, "Preference | None"], "Preference | None"]
 """(call, preference of its result) -> its preference for its first argument."""
 
 
-def find_preferences(main: relax.Function) -> dict[relax.Var, Preference]:
+def find_preferences(main: relax.Function, policy: LayoutPolicy) -> dict[relax.Var, Preference]:
     """Return the preference of most readers of each variable, the first one in a tie; no entry without a preference."""
     asked: dict[relax.Var, list[Preference]] = {}
     result = main.body.body
     for reader, wanted in _row_major(result):
         asked[reader] = [wanted]
     for var, value in reversed(list(Bindings.of(main).values.items())):
-        for reader, wanted in _preferred(value, _most(asked.get(var, []))):
+        for reader, wanted in _preferred(value, _most(asked.get(var, [])), policy):
             asked.setdefault(reader, []).append(wanted)
     return {var: preference for var, preferences in asked.items() if (preference := _most(preferences)) is not None}
 
@@ -63,7 +66,9 @@ def _most(preferences: list[Preference]) -> Preference | None:
     return counted[0][0] if counted else None
 
 
-def _preferred(value: relax.Expr, preference: Preference | None) -> Iterator[tuple[relax.Var, Preference]]:
+def _preferred(
+    value: relax.Expr, preference: Preference | None, policy: LayoutPolicy
+) -> Iterator[tuple[relax.Var, Preference]]:
     """Yield each variable that `value` reads with its preference for it, given the `preference` of the readers of
     `value`."""
     if isinstance(value, relax.Var | relax.TupleGetItem):
@@ -78,7 +83,8 @@ def _preferred(value: relax.Expr, preference: Preference | None) -> Iterator[tup
             yield from ((arg, preference) for arg in fields if _has_rank(arg, len(preference.order)))
     elif name in _PREFERRED and is_static(data_of(value)) and (name == "split" or is_static(value)):
         data = data_of(value)
-        wanted = _PREFERRED[name](value, preference)
+        has_rule = name not in _ON_IMAGES or _has_rule(value, policy)
+        wanted = _PREFERRED[name](value, preference) if has_rule else Preference.exactly(orders.identity(data.ty.ndim))
         if wanted is not None and _has_rank(data, len(wanted.order)):
             yield data, wanted
     elif name not in _REDUCTIONS:
@@ -109,30 +115,22 @@ def _same(call: relax.Call, preference: Preference | None) -> Preference | None:
 
 def _image(call: relax.Call, preference: Preference | None) -> Preference | None:
     """An operator on images runs channels-last."""
-    return Preference.exactly(orders.channels_last(call.ty.ndim)) if _has_rule(call) else _plain(call, preference)
-
-
-def _pool(call: relax.Call, preference: Preference | None) -> Preference | None:
-    return preference if _has_rule(call) else _plain(call, preference)
+    return Preference.exactly(orders.channels_last(call.ty.ndim))
 
 
 def _conv2d(call: relax.Call, preference: Preference | None) -> Preference | None:
     """1x1 and depthwise convolutions run in both orders, others channels-last."""
     shape = static_shape(operand(call, "weight"))
     either = shape[2:] == (1, 1) or int(call.attrs.groups) == shape[0]
-    return _pool(call, preference) if either else _image(call, preference)
+    return preference if either else _image(call, preference)
 
 
-def _has_rule(call: relax.Call) -> bool:
+def _has_rule(call: relax.Call, policy: LayoutPolicy) -> bool:
     """Return whether an operator on images has a layout rule: it is NCHW and, if it is a convolution, can run
     channels-last."""
     layout = getattr(call.attrs, "data_layout", None) or call.attrs.layout
-    is_convolution = call_name(call) in ("nn.conv2d", "nn.conv2d_transpose")
-    return layout[:2] == "NC" and not (is_convolution and why_not_channels_last(call, operand(call, "weight")))
-
-
-def _plain(call: relax.Call, preference: Preference | None) -> Preference | None:
-    return Preference.exactly(orders.identity(data_of(call).ty.ndim))
+    is_convolution = call_name(call) in _CONVOLUTIONS
+    return layout[:2] == "NC" and not (is_convolution and policy.why_not_channels_last(call, operand(call, "weight")))
 
 
 def _rows(call: relax.Call, preference: Preference | None) -> Preference | None:
@@ -177,9 +175,8 @@ def _reshape(call: relax.Call, preference: Preference | None) -> Preference | No
 
 _PREFERRED: dict[str, Preferred] = {
     **dict.fromkeys(
-        (*of_kind(OperatorKind.CHANNEL_NORM), "nn.prelu", "nn.pad", "strided_slice", "take", "split"), _same
+        (*of_kind(OperatorKind.CHANNEL_NORM), *_POOLS, "nn.prelu", "nn.pad", "strided_slice", "take", "split"), _same
     ),
-    **dict.fromkeys(of_kind(OperatorKind.POOL), _pool),
     **dict.fromkeys(("image.resize2d", "nn.conv2d_transpose"), _image),
     "nn.conv2d": _conv2d,
     **dict.fromkeys(of_kind(OperatorKind.ROW_NORM), _rows),

@@ -19,7 +19,6 @@ from fusion.declined import Declined
 from fusion.operators import OperatorKind, of_kind
 from fusion.passes.layout import order as orders
 from fusion.passes.layout.call_context import CallContext, Rule
-from fusion.passes.layout.channels_last import why_not_channels_last
 from fusion.passes.layout.factored import Factored, reshape
 from fusion.passes.layout.order import Order, Shape
 from fusion.passes.layout.placed import Placed, move, row_major
@@ -54,7 +53,7 @@ def _spatial(context: CallContext, call: relax.Call, args: list[Placed]) -> Plac
 
 def _convolution(context: CallContext, call: relax.Call, args: list[Placed]) -> Placed:
     """conv2d and its transpose: channels-last where there is an anchor for them."""
-    reason = why_not_channels_last(call, args[1].stored)
+    reason = context.policy.why_not_channels_last(call, args[1].stored)
     if reason:
         raise Declined(reason)
     return _spatial(context, call, args)

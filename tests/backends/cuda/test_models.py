@@ -20,6 +20,7 @@ from fusion import context
 from fusion.errors import NotInstalledError, TargetError, UnsupportedOperatorError
 from fusion.frontends import import_model
 from fusion.pipeline import lower
+from tests.backends.cuda.emulate_zoo import Sectors
 from tests.backends.cuda.emulator.emulate import WHY_NOT, EmulatedError
 from tests.backends.cuda.planned import run_planned
 
@@ -137,6 +138,40 @@ def test_convolutions_pools_and_a_head_are_what_float64_says() -> None:
     told = module.explain()
     assert told.count(" product ") == 2
     assert told.count(" reductions ") == 4
+
+
+@pytest.mark.usefixtures("assembler")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_lies_between_convolutions_uses_the_sectors_that_it_asks_for(dtype: str) -> None:
+    """A block of ResNet behind a pool, with a bias that a residual follows and every second pixel: where channels were
+    not last, rows of 49 pixels read a bias of one number, and slices every second number."""
+    random = np.random.default_rng(2237)
+    shapes = {"a": (32, 3, 3, 3), "b": (64, 32, 1, 1), "c": (64,), "d": (64, 32, 1, 1), "e": (64,)}
+    held = {name: (random.standard_normal(shape) / 6).astype(dtype) for name, shape in shapes.items()}
+    node, pads = helper.make_node, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        node("Conv", ["x", "a"], ["t0"], **pads), node("MaxPool", ["t0"], ["t1"], **pads),
+        node("Conv", ["t1", "b", "c"], ["t2"], strides=[2, 2]), node("Conv", ["t1", "d", "e"], ["t3"], strides=[2, 2]),
+        node("Relu", ["t3"], ["t4"]), node("Add", ["t2", "t4"], ["t5"]), node("GlobalAveragePool", ["t5"], ["t6"]),
+        node("Cast", ["t6"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]  # fmt: skip
+    module = fusion.compile(model(nodes, (2, 3, 14, 14), (2, 64, 1, 1), dtype, **held), target=TARGET)
+    (form,) = module.specializations
+    x, sectors = random.standard_normal((2, 3, 14, 14)).astype(dtype), Sectors(form.kernels)
+    (y,) = run_planned(module, x, seen=sectors.add)
+    wide = {name: each.astype(np.float64) for name, each in held.items()}
+    padded = np.pad(convolved(x, held["a"]), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+    t1 = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3)).max((-1, -2))[:, :, ::2, ::2]
+    t2, t3 = (
+        np.einsum("nihw,oi->nohw", t1, wide[by][:, :, 0, 0]) + wide[bias][:, None, None]
+        for by, bias in (("b", "c"), ("d", "e"))
+    )
+    expected = (t2 + np.maximum(t3, 0)).mean((2, 3), keepdims=True)
+    tolerance = {"float32": 1e-5, "float16": 2**-9}[dtype]
+    np.testing.assert_allclose(y, expected, rtol=tolerance, atol=tolerance)
+    assert sectors.used
+    assert all(used >= 0.95 * sectors.asked[kernel] for kernel, used in sectors.used.items())
 
 
 @pytest.mark.usefixtures("assembler")
