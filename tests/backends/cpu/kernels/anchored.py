@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,13 @@ TO_VM_CODE = [
 # two, as kernels for other CPUs with the same vectors would be the same again.
 TARGETS = with_vectors_of_their_own(("llvm", *filter(runs_here, (AVX2, "llvm -mcpu=nehalem"))))
 EPILOGUES = ("bias", "channel", "residual", "relu", "sigmoid", "scale", "clip", "pixel", "regroup", "fork")
+
+
+def with_targets(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return each name for this machine's vectors, and every second for narrower ones in turn."""
+    native, *narrower = TARGETS
+    listed = list(names)
+    return [*((name, native) for name in listed), *zip(listed[::2], itertools.cycle(narrower), strict=False)]
 
 
 @dataclass(frozen=True)

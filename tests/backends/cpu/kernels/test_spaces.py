@@ -18,7 +18,7 @@ from tests.backends.cpu.kernels.anchored import always, run
 from tests.backends.cpu.kernels.examples import Example, examples_of
 from tests.backends.cpu.kernels.templates import changed
 
-MOST = 12
+MOST = 8
 """Points of a space that are run, spread over it."""
 
 

@@ -13,7 +13,7 @@ from backends.cpu.kernels.conv_chain.plan import ChainPlan, estimate, plans
 from backends.cpu.kernels.conv_chain.read import ChainSizes, read_conv_chain
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
-from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, check
+from tests.backends.cpu.kernels.anchored import Epilogue, check, with_targets
 from tests.backends.cpu.kernels.chained import (
     POINTWISE,
     STEM,
@@ -120,8 +120,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("name", "target"), with_targets(SHAPES))
 def test_shapes(name: str, target: str) -> None:
     SHAPES[name].check("conv_chain", target, 3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,7 +36,7 @@ DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "T
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
 Arrays = dict[str, np.ndarray]
 Activation = Callable[[np.ndarray], np.ndarray]
-MOST = 6
+MOST = 4
 """Points of a space that are run, spread over it."""
 
 
@@ -173,16 +174,16 @@ FORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("form", FORMS)
-def test_random_sizes(form: str, target: str) -> None:
+def test_random_sizes(form: str) -> None:
+    """Each form with each target; of the form alone it depends which sizes are whose."""
     kind, options = FORMS[form]
     random = np.random.default_rng(list(form.encode()))
-    for seed in range(4):
+    for seed, target in zip(range(6), itertools.cycle(TARGETS), strict=False):
         direction = str(random.choice(list(DIRECTIONS)))
         steps, batch, hidden, threads = (int(random.integers(1, most)) for most in (9, 12, 70, 4))
         case = make(kind, direction, steps, batch, hidden, bool(random.integers(2)), seed, **options)
-        print(case, threads)
+        print(case, target, threads)
         check(Ran(case.run(target, threads), {}), case.expected())
 
 

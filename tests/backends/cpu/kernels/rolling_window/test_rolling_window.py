@@ -15,7 +15,7 @@ from backends.cpu.kernels.rolling_window.emit import emit_rolling_window
 from backends.cpu.kernels.rolling_window.plan import plan_rolling, why_not_fused
 from backends.cpu.kernels.rolling_window.read import read_rolling_window
 from backends.cpu.kernels.shared.window import Window
-from tests.backends.cpu.kernels.anchored import TARGETS, Epilogue, always, normal, run
+from tests.backends.cpu.kernels.anchored import Epilogue, always, normal, run, with_targets
 from tests.backends.cpu.kernels.chained import (
     HALVES,
     POINTWISE,
@@ -111,7 +111,7 @@ def chains(draw: st.DrawFn) -> Rolling:
     )  # fmt: skip
 
 
-@settings(EXAMPLES, max_examples=32)
+@settings(EXAMPLES, max_examples=24)
 @given(chains(), targets, threads)
 def test_windows_between_convolutions(chain: Rolling, target: str, many: int) -> None:
     chain.check("rolling_window", target, many)
@@ -140,8 +140,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("name", "target"), with_targets(SHAPES))
 def test_shapes(name: str, target: str) -> None:
     SHAPES[name].check("rolling_window", target, 3)
 

@@ -21,7 +21,7 @@ from tests.backends.cpu.kernels.templates import schedule_with
 from tests.passes.modules import Build
 
 op = relax.op
-MOST = 12
+MOST = 9
 """Points of a space that are run, spread over it."""
 
 STITCHED: dict[str, tuple[Build, tuple[int, ...]]] = {
