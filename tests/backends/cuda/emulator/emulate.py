@@ -165,7 +165,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 def _emulator() -> ctypes.CDLL:
     """Return the emulator, of which libraries of kernels take what they call: g++ takes many times as long for it."""
     made = Path(_folder().name) / "emulator.so"
-    _compile(str(EMULATOR), "-o", str(made))
+    _compile("-O1", str(EMULATOR), "-o", str(made))
     loaded = ctypes.CDLL(str(made), ctypes.RTLD_GLOBAL)
     loaded.emulated_run.restype = ctypes.c_char_p
     loaded.emulated_run.argtypes = [
@@ -180,8 +180,8 @@ def _library(unit: str) -> ctypes.CDLL:
     stem = Path(_folder().name) / hashlib.sha256(unit.encode()).hexdigest()[:16]
     source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
     source.write_text(unit)
-    # Structs of four floats stay whole (-fno-tree-sra), so that their loads are seen as one.
-    seen = ["-fno-tree-sra", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
+    # Structs of four floats stay whole (-fno-tree-sra), so that their loads are seen as one; -O1 takes longer.
+    seen = ["-Og", "-fno-tree-sra", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
     alone = ["-nostdlib", "-nostdinc++", "-fvisibility=hidden"]
     _compile(*seen, *alone, "-D__CUDACC_RTC__", "-w", str(source), "-o", str(library))
     _emulator()
@@ -190,7 +190,7 @@ def _library(unit: str) -> ctypes.CDLL:
 
 def _compile(*arguments: str) -> None:
     assert COMPILER is not None
-    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"]
+    flags = ["-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"]
     command = [COMPILER, *flags, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
