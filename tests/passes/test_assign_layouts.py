@@ -19,7 +19,7 @@ from backends.cuda.policies import CudaLayouts
 from fusion.passes.layout import AssignLayouts
 from tests.passes.modules import Build, apply, calls, canonical, module, names, normal, unchanged, weight
 
-EXAMPLES = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 IMAGE = (2, 6, 8, 10)
 CONVOLVED = (2, 12, 8, 10)
 
