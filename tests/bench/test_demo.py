@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from bench import zoo
 from bench.demo.__main__ import main
 from bench.demo.image import LINES, UPSIDE_DOWN, sample
-from bench.demo.reader import Network, Reader
+from bench.demo.reader import NETWORKS, Network, Reader
 
 
 def onnxruntime_network(path: Path) -> Network:
@@ -51,9 +55,13 @@ def blank(tmp_path: Path) -> Path:
 def test_an_image_without_text_is_no_failure(
     blank: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert "no linker" not in shown_of(blank, monkeypatch, capsys)
+
+
+def shown_of(blank: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what the program prints about an image without text, after a look at what it always has."""
     monkeypatch.setattr(sys, "argv", ["bench.demo", str(blank)])
     monkeypatch.setattr("bench.demo.__main__._ROUNDS", 1)
-    monkeypatch.setenv("CC", "no-such-compiler")
     code = main()
     output = capsys.readouterr().out
     assert code == 0, output
@@ -61,7 +69,35 @@ def test_an_image_without_text_is_no_failure(
     assert "Networks that ran, compiled by fusion: detection." in output
     assert "ONNX Runtime finds none either." in output
     assert "| yes   |" in output
-    assert "there is no linker to save with" in output
+    return output
+
+
+def test_without_a_linker_a_network_is_compiled_where_it_is_timed(
+    blank: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The network is one that finds nothing anywhere, as that of the demo is compiled in 20 s each time."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["grey"], axes=[1]),
+        helper.make_node("Sigmoid", ["grey"], ["likely"]),
+        helper.make_node("Mul", ["likely", "least"], ["y"]),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", channels, "h", "w"])
+        for name, channels in (("x", 3), ("y", 1))
+    )
+    least = numpy_helper.from_array(np.float32(0.1), "least")
+    graph = helper.make_graph(nodes, "nothing", [x], [y], [least])
+    path = blank.with_name("nothing.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    made = zoo.make
+
+    def make(name: str) -> zoo.ZooModel:
+        model = made(name)
+        return replace(model, path=path) if name == NETWORKS["detection"] else model
+
+    monkeypatch.setattr(zoo, "make", make)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert "there is no linker to save with" in shown_of(blank, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no image\n", b"\x89PNG\r\n\x1a\n cut short"])
