@@ -24,6 +24,7 @@ from tests.backends.to_onnx.examples import FAMILIES, FamilyModule
 from tests.backends.to_onnx.round_trip import exported, round_trip
 from tests.frontends.against_onnxruntime import onnxruntime_runs
 from tests.frontends.relay import shared_models
+from tests.kept_code import quick_kernels
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
 
 
@@ -35,7 +36,8 @@ def test_each_operator(family: str) -> None:
     written = export_function(made.mod["main"], list(made.values), names)
     onnx.checker.check_model(written, full_check=True)
     found = onnxruntime_runs(written, made.values)
-    expected = fusion.compile(made.mod, threads=1)(*made.values.values())
+    with quick_kernels():
+        expected = fusion.compile(made.mod, threads=1)(*made.values.values())
     for name, ours, theirs in zip(names, expected, found, strict=True):
         assert ours.dtype == theirs.dtype, name
         np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5, err_msg=name)
