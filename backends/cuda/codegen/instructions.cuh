@@ -122,7 +122,7 @@ __device__ __forceinline__ void multiply_floats(float* sums, const float* left, 
 }
 // Copies 16 bytes of a run of elements of ITEM bytes, from `begin` to `end` of `memory`, to shared memory, where `to` has
 // the 16 bytes in which the first of them lies: those `at` the number behind where its sector begins. What lies beside
-// the run comes too, but nothing from `limit` on, which ends the memory.
+// the run comes too, but nothing from `limit` on, which ends the memory: zeros fill the 16 bytes.
 template <int ITEM>
 __device__ __forceinline__ void bring_vector(void* to, const void* memory, int begin, int end, int limit, int at) {
   constexpr int MANY = 16 / ITEM;
@@ -130,11 +130,8 @@ __device__ __forceinline__ void bring_vector(void* to, const void* memory, int b
   if (run < first || run * MANY >= end) return;
   char* place = static_cast<char*>(to) + (run - first) * 16;
   const char* source = static_cast<const char*>(memory) + static_cast<long long>(run) * 16;
-  if (limit - run * MANY >= MANY) {
-    copy_async<16>(place, source, 16);
-  } else {
-    for (int i = 0; i < limit - run * MANY; ++i) copy_async<ITEM>(place + i * ITEM, source + i * ITEM, ITEM);
-  }
+  const int left = limit - run * MANY;
+  copy_async<16>(place, source, left < MANY ? left * ITEM : 16);
 }
 // Copies a whole run, of which the threads of a block have some accesses each. Warps begin with a sector.
 template <int ITEM>

@@ -129,6 +129,16 @@ def test_copies_bring_bytes_or_zeros_once_they_are_waited_for(arrays: dict[str, 
     np.testing.assert_array_equal(done.arrays["b"][:256], expected)
 
 
+def test_a_copy_of_fewer_bytes_reads_no_others_and_fills_with_zeros(arrays: dict[str, np.ndarray]) -> None:
+    body = (
+        "__shared__ float s[4]; const int t = threadIdx.x; if (!t) copy_async<16>(s, a_ptr + 8, 12); "
+        "commit_copies(); wait_copies<0>(); __syncthreads(); if (t < 4) b_ptr[t] = s[t];"
+    )
+    done = emulate(written(body), arrays)
+    np.testing.assert_array_equal(done.arrays["b"][:4], [*arrays["a"][8:11], 0])
+    assert done.counts.load_bytes == 12
+
+
 @pytest.mark.parametrize("function", ["load_matrices", "load_transposed"])
 def test_matrices_come_as_the_documentation_of_ptx_says(arrays: dict[str, np.ndarray], function: str) -> None:
     """Lane l has of each matrix the numbers l % 4 * 2 and the next of row l / 4, or of column l / 4."""

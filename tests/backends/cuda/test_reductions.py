@@ -263,6 +263,38 @@ def test_convolutions_in_groups_read_full_sectors_and_few_of_them(
     assert counts.load_bytes + counts.store_bytes < 0.8 * of_each_pixel
 
 
+def test_what_is_behind_a_convolution_in_groups_is_read_by_16_bytes_at_most() -> None:
+    """Numbers of float32 behind one of float16: a thread has four channels, not the eight of an access of float16."""
+
+    def scaled(b: relax.BlockBuilder, x: relax.Expr, w: relax.Expr, y: relax.Expr, scale: relax.Expr) -> relax.Expr:
+        return op.astype(op.multiply(op.astype(b.emit(in_groups(4, b, x, w, y)), "float32"), scale), "float16")
+
+    x, w, y = (numbers(*shape).astype("float16") for shape in ((1, 6, 8, 64), (1, 1, 16, 64), (64,)))
+    scale = numbers(64)
+    done, counts = run(scaled, x, w, y, scale)
+    np.testing.assert_allclose(done, in_groups_in_float64(4, x, w, y) * scale, rtol=2**-9, atol=2**-9)
+    assert counts.sector_share >= 0.95
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("shape", "window", "stride"), [
+    ((1, 3, 48, 88), 5, 1), ((1, 2, 48, 200), 5, 1), ((2, 12, 31, 12), 3, 2), ((1, 5, 20, 68), 3, 1),
+    ((1, 4, 64, 104), 5, 2),
+])  # fmt: skip
+def test_convolutions_by_channels_that_no_sector_divides_read_full_sectors(
+    shape: tuple[int, ...], window: int, stride: int, dtype: str
+) -> None:
+    """Weights come into shared memory as the image does: of 88 float16 each other row begins inside of a sector."""
+    channels, border = shape[3], window // 2
+    x, w, y = (numbers(*each).astype(dtype) for each in (shape, (window, window, 1, channels), (channels,)))
+    how = {"padding": (border,) * 4, "strides": (stride, stride)}
+    done, counts = run(partial(in_groups, channels, **how), x, w, y)
+    tolerance = {"float32": 1e-5, "float16": 2**-10, "bfloat16": 2**-7}[dtype]
+    wanted = in_groups_in_float64(channels, x, w, y, stride=stride, border=border)
+    np.testing.assert_allclose(done.astype(np.float64), wanted, rtol=tolerance, atol=tolerance)
+    assert counts.sector_share >= 0.95
+
+
 def test_what_is_no_convolution_in_groups_keeps_its_own_loops() -> None:
     """One by channels, whose neighbours have channels of their own, and one whose zeros do not end with the image."""
     x, y = numbers(1, 6, 6, 8), numbers(8)

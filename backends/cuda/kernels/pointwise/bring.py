@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 from tvm import tirx
 from tvm.ir import Var
@@ -108,6 +109,14 @@ def pieces_of(buffer: Var, box: Box, of_block: int) -> Pieces:
 _DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
 
 
+class InShared(Protocol):
+    """Elements of a tensor in a block's shared memory."""
+
+    def element(self, position: Expr, at: Expr) -> Expr:
+        """Return the load of an element, by its position in the tensor, and by that in the outputs which reads it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Brought:
     """The runs of a tensor in a block's shared memory.
@@ -124,7 +133,7 @@ class Brought:
     origins: Var
 
     def element(self, position: Expr, at: Expr) -> Expr:
-        """Return the load of an element, by its position in the tensor, and by that in the outputs which reads it."""
+        """See `InShared`."""
         run = tirx.floordiv(at, int64(self.pieces.row)) - self.first_row if self.pieces.many > 1 else int64(0)
         origin = tirx.Cast("int64", load_flat(self.origins, run))
         return tirx.BufferLoad(self.shared, [position + origin])

@@ -15,7 +15,7 @@ from tvm_ffi.structural import structural_equal
 from backends.cuda.devices import STATIC_SHARED
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.pointwise.boxes import boxes_of
-from backends.cuda.kernels.pointwise.bring import Brought, Pieces, bring, pieces_of
+from backends.cuda.kernels.pointwise.bring import InShared, Pieces, bring, pieces_of
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
 from backends.cuda.kernels.runs import SECTOR_BYTES
@@ -178,7 +178,7 @@ def _compute(nest: Nest, parts: ElementwiseRegion, at: Expr, lanes: Lanes, exten
 
 def compute_elements(
     nest: Nest, parts: ElementwiseRegion, begin: Expr, lanes: Lanes, made: Mapping[Var, Var],
-    brought: Mapping[Var, Brought] = MappingProxyType({}),
+    brought: Mapping[Var, InShared] = MappingProxyType({}),
 ) -> None:  # fmt: skip
     """Add what one thread does for the elements of the outputs from the position `begin` on, in their order.
 

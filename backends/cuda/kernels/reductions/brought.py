@@ -3,7 +3,7 @@ reads passes through its shared memory, a run of memory at a time, in accesses o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.sym import Analyzer
 
 from backends.cuda.codegen.device_functions import address, barrier, call_device
-from backends.cuda.devices import WARP
+from backends.cuda.devices import STATIC_SHARED, WARP
 from backends.cuda.kernels.registers import ACCESS_BYTES
 from backends.cuda.kernels.runs import SECTOR_BYTES, SharedRun
 from backends.tensorir.accesses import flat_index, range_of, unravel
@@ -27,7 +27,7 @@ _RESULTS = (128, 256, 512, 1024)
 _AS_FEW = 1.02
 """How many times the fewest sectors smaller blocks may bring, which there are more of."""
 _SHARED_BYTES = 16 << 10
-"""Of a block: an SM holds eight."""
+"""Of the runs of a block, and as much of what it holds whole: an SM holds four."""
 _SMALL = 8
 """How many times smaller than the results a tensor is that the L1 cache is taken to keep."""
 
@@ -59,6 +59,7 @@ class ReductionRuns:
 
     Attributes:
         reads: Of a tensor each.
+        repeated: What every block reads again, as far as it may hold it whole.
         stored_bytes: Of a result in memory.
         of_block: Results of a block, which follow each other.
         outer: How many of the reduced axes, outermost first, have runs of their own for each index.
@@ -67,6 +68,7 @@ class ReductionRuns:
 
     stage: Stage
     reads: tuple[AffineRead, ...]
+    repeated: tuple[Var, ...]
     stored_bytes: int
     of_block: int
     outer: int
@@ -124,11 +126,11 @@ class ReductionRuns:
 
     def _apart(self, read: AffineRead, *, most: bool) -> float:
         """Return how far apart the first and the last result of a block read, at most or in the mean: so many
-        neighbours, and what lies between them wherever an outer axis goes on."""
+        neighbours, and what lies between them wherever an outer axis goes on inside of a block."""
         results, apart, inner = self.results, float(self.of_block - 1), 1
         for place in range(len(results) - 1, 0, -1):
             inner *= results[place]
-            if results[place - 1] > 1:
+            if results[place - 1] > 1 and inner % self.of_block:
                 gap = read.steps[place - 1] - 1 - _span(read.steps[place:], results[place:])
                 begun = (self.of_block - 1) // inner + 1 if most else (self.of_block - 1) / inner
                 whole, rest = divmod(self.of_block, inner)
@@ -149,29 +151,44 @@ def runs_of(stage: Stage, stored_bytes: int) -> ReductionRuns | None:
         stored_bytes: Of what is stored of a result.
     """
     results = prod(shape_of(stage.buffer))
-    large = [load for load in loads(stage.value) if prod(shape_of(load.source)) * _SMALL >= results]
-    reads = {load.source: _affine(stage, load) for load in large}
-    found = tuple(read for read in reads.values() if read is not None)
-    if not found or len(found) < len(large) or not any(_is_cut(read, stage) for read in found):
+    every = {load.source: _affine(stage, load) for load in loads(stage.value)}
+    repeated = tuple(
+        buffer for buffer, read in every.items()
+        if read is not None and _is_repeated(read, stage) and _is_cut(read, stage) and dtype_of(buffer) in _DTYPES
+    )  # fmt: skip
+    if sum(map(_bytes_of, repeated)) > _SHARED_BYTES:
+        repeated = ()
+    reads = [every[buffer] for buffer in every if prod(shape_of(buffer)) * _SMALL >= results and buffer not in repeated]
+    found = tuple(read for read in reads if read is not None)
+    if not found or len(found) < len(reads) or not any(_is_cut(read, stage) for read in found):
         return None
     if not all(_is_ordered(read, stage) and dtype_of(read.buffer) in _DTYPES for read in found):
         return None
-    fitting = list(_fitting(stage, found, stored_bytes))
+    fitting = list(_fitting(stage, found, repeated, stored_bytes))
     fewest = min((runs.sectors() for runs in fitting), default=0.0)
     return next((runs for runs in fitting if runs.sectors() <= _AS_FEW * fewest), None)
 
 
-def _fitting(stage: Stage, reads: tuple[AffineRead, ...], stored_bytes: int) -> Iterator[ReductionRuns]:
-    """Yield what fits the shared memory of a block, those of few results first."""
-    extents = [int(axis.extent) for axis in stage.spatial]
+def _bytes_of(buffer: Var) -> int:
+    """Return the shared memory that holds all of a tensor."""
+    return -(-prod(shape_of(buffer)) * item_bytes_of(buffer) // ACCESS_BYTES) * ACCESS_BYTES
+
+
+def _fitting(
+    stage: Stage, reads: tuple[AffineRead, ...], repeated: tuple[Var, ...], stored_bytes: int
+) -> Iterator[ReductionRuns]:
+    """Yield what fits the shared memory of a block, those of few results first, which read what is repeated once at
+    least."""
+    extents, points = [int(axis.extent) for axis in stage.spatial], prod(int(axis.extent) for axis in stage.reduce)
+    least = max((prod(shape_of(buffer)) // points for buffer in repeated), default=0)
     whole = {prod(extents[place:]) for place in range(len(extents))}
     for of_block in sorted({*_RESULTS, *(many for many in whole if WARP // 2 < many <= max(_RESULTS))}):
         for outer, axis in enumerate(stage.reduce):
             many = int(axis.extent)
             for turns in range(1, many + 1):
                 turn = -(-many // turns)
-                runs = ReductionRuns(stage, reads, stored_bytes, of_block=of_block, outer=outer, turn=turn)
-                if runs.shared_bytes() <= _SHARED_BYTES and runs.threads <= max(_RESULTS):
+                runs = ReductionRuns(stage, reads, repeated, stored_bytes, of_block=of_block, outer=outer, turn=turn)
+                if of_block >= least and runs.shared_bytes() <= _SHARED_BYTES and runs.threads <= max(_RESULTS):
                     yield runs
                     break
 
@@ -206,6 +223,15 @@ def _is_ordered(read: AffineRead, stage: Stage) -> bool:
     if not long or read.steps[long[-1]] != 1:
         return False
     return all(read.steps[place] > _span(read.steps[place + 1 :], extents[place + 1 :]) for place in long)
+
+
+def _is_repeated(read: AffineRead, stage: Stage) -> bool:
+    """Return whether other results read the same again, between neighbours of which it grows by one, as weights of each
+    channel do: no more of it than the largest blocks read element by element."""
+    extents = [int(axis.extent) for axis in stage.spatial]
+    neighbours = max((extent for extent, step in zip(extents, read.steps, strict=True) if step == 1), default=1)
+    is_along = _span(read.steps, extents) == neighbours - 1 and any(read.inner)
+    return is_along and neighbours < prod(extents) and neighbours <= max(_RESULTS)
 
 
 def _is_cut(read: AffineRead, stage: Stage) -> bool:
@@ -243,6 +269,45 @@ def allocate(nest: Nest, runs: ReductionRuns) -> dict[Var, Var]:
     return made
 
 
+@dataclass(frozen=True)
+class HeldWhole:
+    """All of a tensor in the block's shared memory."""
+
+    shared: Var
+
+    def element(self, position: Expr, at: Expr) -> Expr:
+        """Return the load of an element, by its position in the tensor."""
+        return tirx.BufferLoad(self.shared, [position])
+
+
+def bring_whole(nest: Nest, runs: ReductionRuns, behind: Iterable[Var], thread: Expr) -> dict[Var, HeldWhole]:
+    """Add what brings all of the tensors that blocks read again and again, after the barrier of whose first turn they
+    are there: those of the reduction, and of what is read `behind` it once for each result, as the bias of each
+    channel, where sectors do not begin with what a warp reads."""
+    found: dict[Var, HeldWhole] = {}
+    left = STATIC_SHARED - runs.shared_bytes()
+    for buffer in (*runs.repeated, *behind):
+        elements, item = prod(shape_of(buffer)), item_bytes_of(buffer)
+        is_read_again = 1 < elements <= runs.of_block and elements * item % SECTOR_BYTES and dtype_of(buffer) in _DTYPES
+        if (buffer not in runs.repeated and not is_read_again) or _bytes_of(buffer) > left:
+            continue
+        left -= _bytes_of(buffer)
+        shared = tirx.decl_buffer((_bytes_of(buffer) // item,), dtype_of(buffer), f"{buffer.name}_held", scope="shared")
+        nest.add(tirx.AllocBuffer(shared))
+        _bring(nest, shared, buffer, int64(0), int64(elements), thread=thread, threads=runs.threads)
+        found[buffer] = HeldWhole(shared)
+    return found
+
+
+def _bring(nest: Nest, shared: Var, source: Var, begin: Expr, end: Expr, *, thread: Expr, threads: int) -> None:
+    memory = tirx.address_of(load_flat(source, int64(0)))
+    places = (tirx.Cast("int32", each) for each in (begin, end, thread))
+    call_device(
+        nest, f"bring_run<{item_bytes_of(source)}>", address(shared, int64(0)), memory, *places,
+        tirx.const(threads, "int32"),
+    )  # fmt: skip
+
+
 def bring_turn(
     nest: Nest, runs: ReductionRuns, shared: dict[Var, Var], *, results: tuple[Expr, Expr],
     reduced: tuple[Expr, ...], thread: Expr,
@@ -264,12 +329,7 @@ def bring_turn(
         high = read.at(unravel(results[1], runs.results), last_at)
         begin = nest.bind("begin", tirx.max(low, int64(0)))
         end = nest.bind("end", tirx.min(high + 1, int64(prod(shape_of(read.buffer)))))
-        memory = tirx.address_of(load_flat(read.buffer, int64(0)))
-        places = (tirx.Cast("int32", each) for each in (begin, end, thread))
-        call_device(
-            nest, f"bring_run<{read.item_bytes}>", address(shared[read.buffer], int64(0)), memory, *places,
-            tirx.const(runs.threads, "int32"),
-        )  # fmt: skip
+        _bring(nest, shared[read.buffer], read.buffer, begin, end, thread=thread, threads=runs.threads)
         of_access = int64(ACCESS_BYTES // read.item_bytes)
         origin = nest.bind("origin", int64(0) - tirx.floordiv(begin, of_access) * of_access)
         found[read.buffer] = BroughtRun(shared[read.buffer], origin)

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from types import MappingProxyType
 
 from tvm import tirx
 from tvm.ir import Var
@@ -17,9 +18,18 @@ from backends.cuda.codegen.launches import join_launches
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.device_arithmetic import combined
 from backends.cuda.kernels.launch import bound_loop, check_sizes
+from backends.cuda.kernels.pointwise.bring import InShared
 from backends.cuda.kernels.pointwise.emit import THREADS, compute_elements, emit_elements, widest_run
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
-from backends.cuda.kernels.reductions.brought import BroughtRun, ReductionRuns, allocate, bring_turn, runs_of
+from backends.cuda.kernels.reductions.brought import (
+    BroughtRun,
+    HeldWhole,
+    ReductionRuns,
+    allocate,
+    bring_turn,
+    bring_whole,
+    runs_of,
+)
 from backends.cuda.kernels.reductions.groups.emit import emit_groups
 from backends.cuda.kernels.reductions.groups.read import grouped_sum
 from backends.cuda.kernels.reductions.groups.tile import GroupTile, choose_tile
@@ -28,7 +38,7 @@ from backends.cuda.kernels.reductions.split import split
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, Loaded, copy_lanes, register
 from backends.cuda.kernels.rows.emit import emit_region
 from backends.cuda.kernels.rows.read import RowRegion, region_of_rows
-from backends.tensorir.accesses import range_of, unravel
+from backends.tensorir.accesses import flat_index, range_of, unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import store_flat
 from backends.tensorir.inlining import Resolver, guards
@@ -189,15 +199,20 @@ def _tile_of_groups(
         return None
     stored = item_bytes_of(stage.buffer if behind is None else behind.outputs[0].buffer)
     widest = ACCESS_BYTES // max(found.item_bytes, item_bytes_of(found.weights), stored)
+    if behind is not None:
+        widest = min(widest, widest_run(behind, {each.buffer for each in parts.reductions}))
     return choose_tile(found, widest, stored, device)
 
 
-def _store(stage: Stage, behind: ElementwiseRegion | None, nest: Nest, begin: Expr, lanes: Lanes, reduced: Var) -> None:
-    """Add what stores results in registers, whose positions begin at `begin`."""
+def _store(
+    stage: Stage, behind: ElementwiseRegion | None, nest: Nest, begin: Expr, lanes: Lanes, reduced: Var,
+    held: Mapping[Var, InShared] = MappingProxyType({}),
+) -> None:  # fmt: skip
+    """Add what stores results in registers, whose positions begin at `begin`; `held` is in shared memory."""
     if behind is None:
         copy_lanes(nest, stage.buffer, begin, reduced, int64(0), many=lanes.many)
     else:
-        compute_elements(nest, behind, begin, lanes, {stage.buffer: reduced})
+        compute_elements(nest, behind, begin, lanes, {stage.buffer: reduced}, brought=held)
 
 
 def _emit_brought(
@@ -222,6 +237,7 @@ def _emit_brought(
         bound_loop(nest, "threadIdx.x", runs.threads) as thread,
     ):
         begin, shared = nest.bind("begin", block * runs.of_block), allocate(nest, runs)
+        held = bring_whole(nest, runs, _given_to(behind, stage), thread)
         at = nest.bind("at", begin - tirx.floormod(begin, int64(runs.aligned)) + thread)
         reduced = register(nest, "reduced", 1, dtype_of(stage.buffer))
         nest.store(reduced, [int64(0)], stage.identity)
@@ -232,11 +248,20 @@ def _emit_brought(
         with _each_turn(nest, runs) as outer:
             brought = bring_turn(nest, runs, shared, results=ends, reduced=outer, thread=thread)
             with guard(nest, is_one):
-                turn = _Turn(runs, outer, brought)
+                turn = _Turn(runs, outer, brought, held)
                 _reduce_turn(nest, parts, stage, lanes=lanes, at=at, reduced=reduced, turn=turn)
         with guard(nest, is_one):
-            _store(stage, behind, nest, at, lanes=lanes, reduced=reduced)
+            _store(stage, behind, nest, at, lanes=lanes, reduced=reduced, held=held)
     return nest.finish()
+
+
+def _given_to(behind: ElementwiseRegion | None, stage: Stage) -> list[Var]:
+    """Return what of memory a region reads that is `behind` a reduction, once each."""
+    if behind is None:
+        return []
+    read, made = _read_by(behind), {stage.buffer, *behind.stages}
+    every = dict.fromkeys(load.source for each in behind.stages.values() for load in loads(each.value))
+    return [buffer for buffer in every if buffer in read and buffer not in made]
 
 
 @contextmanager
@@ -250,11 +275,13 @@ def _each_turn(nest: Nest, runs: ReductionRuns) -> Iterator[tuple[Expr, ...]]:
 
 @dataclass(frozen=True)
 class _Turn:
-    """A run of each tensor in shared memory, at these outer reduced indices, the last of which is the run's first."""
+    """A run of each tensor in shared memory, at these outer reduced indices, the last of which is the run's first, and
+    what is there of all turns."""
 
     runs: ReductionRuns
     outer: tuple[Expr, ...]
     brought: Mapping[Var, BroughtRun]
+    held: Mapping[Var, HeldWhole]
 
 
 def _reduce_turn(
@@ -273,6 +300,8 @@ def _reduce_turn(
     def load(buffer: Var, index: Sequence[Expr]) -> Expr:
         if buffer in brought:
             return brought[buffer].element(buffer, index, analyzer)
+        if buffer in turn.held:
+            return turn.held[buffer].element(flat_index(shape_of(buffer), index, analyzer), at)
         return tirx.BufferLoad(buffer, list(index))
 
     place = dict(zip((axis.var for axis in stage.spatial), unravel(at, runs.results), strict=True))

@@ -137,6 +137,9 @@ def _unit(kernel: CudaKernel) -> str:
     values = ", ".join(f"({type_})arguments[{at}]" for at, type_ in enumerate(types))
     dynamic = r"extern (__shared__ __align__\(\d+\) uchar \w+)\[\];"
     source = re.sub(dynamic, rf"\1[{kernel.shared_bytes}];", kernel.source)
+    # g++ would have a static array of a class with constructors made when it is reached first.
+    narrow = r"__shared__ (alignas\(\d+\)) nv_bfloat16 (\w+)(\[\d+\]);"
+    source = re.sub(narrow, r"__shared__ \1 short \2_bits\3; nv_bfloat16* const \2 = (nv_bfloat16*)\2_bits;", source)
     source = re.sub(r"(for \(int (\w+) = 0; \2 < [^;{}]+; \+\+\2\) \{)", r"\1 const EmulatedTurn emulated{\2};", source)
     return f"""\
 #include "{HEADER}"

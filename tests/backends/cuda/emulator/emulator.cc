@@ -133,10 +133,12 @@ void shared_touch(uintptr_t at, int size, bool stores) {
   }
 }
 
-void touch(const void* pointer, int size, bool stores, void* code) {
+// `aligned`: bytes that divide the address, where those are not `size`.
+void touch(const void* pointer, int size, bool stores, void* code, int aligned = 0) {
   const auto at = reinterpret_cast<uintptr_t>(pointer), stack = reinterpret_cast<uintptr_t>(current->stack);
   if (at >= stack && at < stack + STACK) return;
-  if (at % size != 0) fail(whom() + " touches " + std::to_string(size) + " bytes that are not aligned");
+  aligned = aligned ? aligned : size;
+  if (at % aligned != 0) fail(whom() + " touches " + std::to_string(aligned) + " bytes that are not aligned");
   const bool shared = is_shared(at);
   if (shared) {
     shared_touch(at, size, stores);
@@ -323,7 +325,7 @@ void emulated_copy(void* to, const void* from, int bytes, int size) {
   void* place = __builtin_return_address(0);
   const auto at = reinterpret_cast<uintptr_t>(to);
   if (!is_shared(at)) fail(whom() + " copies to what is no shared memory");
-  if (bytes) touch(from, size, false, place);
+  if (bytes) touch(from, bytes, false, place, size);
   touch(to, size, true, place);
   if (!error.empty()) return;
   for (int byte = 0; byte < size; ++byte) shadow_of(at + byte).awaited = true;
