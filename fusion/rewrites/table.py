@@ -13,7 +13,7 @@ from fusion.rewrites.rules.parallel import PARALLEL_SUM
 from fusion.rewrites.rules.products import SCALES_OF_BOTH
 from fusion.rewrites.rules.scales import SCALE_BEHIND, SCALE_IN_FRONT, SHIFT_BEHIND, SHIFT_IN_FRONT, SHIFT_OF_NORM
 from fusion.rewrites.rules.sums import STACKED_SUM
-from fusion.rewrites.rules.takes import IN_ORDER, ROWS_FIRST
+from fusion.rewrites.rules.takes import CAST_BEHIND, IN_ORDER, ROWS_FIRST
 from fusion.rewrites.rules.windows import DILATED_CONV
 
 RULES: tuple[Rule, ...] = (
@@ -28,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     BATCH_NORM,
     IDENTITY,
     IN_ORDER,
+    CAST_BEHIND,
     ROWS_FIRST,
     ALL_OR_NONE,
     REPEAT_LATE,

@@ -1,4 +1,5 @@
-"""What is taken by indices: all of it in its own order, as exporters write of masks, or rows of a normalisation."""
+"""What is taken by indices: all of it in its own order, as exporters write of masks, or rows of a normalisation or of
+a cast behind it."""
 
 from __future__ import annotations
 
@@ -52,13 +53,19 @@ def _rows_of_norm(root: Value) -> Value | None:
 
 
 def _norm_of_rows(emit: Emit, root: Value, norm: Value) -> relax.Expr:
-    (_, indices), (data, *weights) = root.args, norm.args
-    call, how, given = root.bound, norm.attrs, [weight.expr for weight in weights]
-    taken = emit(relax.Call(call.op, [data.expr, indices.expr], call.attrs, call.ty_args))
+    data, *weights = norm.args
+    how, given = norm.attrs, [weight.expr for weight in weights]
+    taken = emit(_taken_of(root, data))
     axes = list(range(-len(how.axes), 0))
     if norm.op == "nn.rms_norm":
         return op.nn.rms_norm(taken, *given, axes, float(how.epsilon))
     return op.nn.layer_norm(taken, *given, axes, float(how.epsilon), bool(how.center), bool(how.scale))
+
+
+def _taken_of(root: Value, data: Value) -> relax.Expr:
+    """Return what `root` takes, of other data."""
+    call, (_, indices) = root.bound, root.args
+    return relax.Call(call.op, [data.expr, indices.expr], call.attrs, call.ty_args)
 
 
 def _norm_example(b: relax.BlockBuilder, x: relax.Var, axis: int = 1) -> relax.Expr:
@@ -77,4 +84,22 @@ ROWS_FIRST = Rule(
     build=_norm_of_rows,
     example=Example(_norm_example, ((2, 9, 40),)),
     near_miss=Example(lambda b, x: _norm_example(b, x, 2), ((2, 9, 40),)),
+)
+
+
+def _cast_example(b: relax.BlockBuilder, x: relax.Var, rows: int = 2) -> relax.Expr:
+    places = relax.const(np.arange(rows, dtype="int64")[::-1].copy())
+    return op.nn.relu(b.emit(op.take(b.emit(op.astype(x, "float16")), places, 1)))
+
+
+CAST_BEHIND = Rule(
+    name="cast_behind",
+    form="take(astype(x), rows)  ->  astype(take(x, rows))",
+    source="folklore: half precision has a cast behind the last normalisation, of which a classifier reads one row",
+    assumes="nothing",
+    roots=frozenset(("take",)),
+    match=lambda root: root.data if root.data.op == "astype" else None,
+    build=lambda emit, root, cast: op.astype(emit(_taken_of(root, cast.data)), root.dtype),
+    example=Example(_cast_example, ((2, 9, 40),)),
+    near_miss=Example(lambda b, x: _cast_example(b, x, 9), ((2, 9, 40),)),
 )

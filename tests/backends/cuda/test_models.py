@@ -176,6 +176,31 @@ def test_what_lies_between_convolutions_uses_the_sectors_that_it_asks_for(dtype:
 
 @pytest.mark.usefixtures("assembler")
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_of_a_norm_between_casts_the_row_that_a_classifier_reads_is_made_alone() -> None:
+    """As half precision is converted: the norm in float32, its result in float16, of which the first token is read."""
+    random, node = np.random.default_rng(2238), helper.make_node
+    held = {"g": random.standard_normal(192).astype(np.float32), "e": random.standard_normal(192).astype(np.float32)}
+    nodes = [
+        node("Cast", ["x"], ["t0"], to=onnx.TensorProto.FLOAT), node("LayerNormalization", ["t0", "g", "e"], ["t1"]),
+        node("Cast", ["t1"], ["t2"], to=onnx.TensorProto.FLOAT16), node("Gather", ["t2", "first"], ["t3"], axis=1),
+        node("Cast", ["t3"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]  # fmt: skip
+    source = model(nodes, (8, 40, 192), (8, 192), "float16", **held, first=np.array(0))
+    module = fusion.compile(source, target=TARGET)
+    (form,) = module.specializations
+    x, sectors = random.standard_normal((8, 40, 192)).astype(np.float16), Sectors(form.kernels)
+    (y,) = run_planned(module, x, seen=sectors.add)
+    first = x[:, 0].astype(np.float64)
+    off = first - first.mean(-1, keepdims=True)
+    expected = off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-5) * held["g"] + held["e"]
+    np.testing.assert_allclose(y, expected, rtol=2**-10, atol=2**-12)
+    assert [info.template for info in form.kernels.values()] == ["rows"]
+    assert sectors.used.total() >= 0.95 * sectors.asked.total()
+    assert sectors.asked.total() < x.nbytes
+
+
+@pytest.mark.usefixtures("assembler")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_indices_are_checked_and_outputs_may_have_several_shapes() -> None:
     table, x = np.random.default_rng(2235).standard_normal((7, 12)).astype(np.float32), np.array([3, -1, 0, 6])
     nodes = [
