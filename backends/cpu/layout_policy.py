@@ -13,6 +13,8 @@ from fusion.bindings import call_name, data_of
 _MOST_PHASES = 16  # sorting a row's elements: windows of 32x32 over 64x128x128 took 173 us, of 16x16 100 us, of 8x8 64
 _DTYPES = {"nn.conv2d": {"float32", "bfloat16"}, "nn.conv2d_transpose": {"float32"}}
 """Of operands that convolutions with an anchor have; their results are float32."""
+_OF_BYTES = (("uint8", "int8", "int32"), ("int16", "int32"))
+"""Those of operands and result, each once, of convolutions of bytes and of int16 that were bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class CpuLayouts:
     def why_not_channels_last(self, call: relax.Call, weights: relax.Expr) -> str:
         """See `LayoutPolicy`."""
         dtypes, result = {str(arg.ty.dtype.dtype): None for arg in call.args}, str(call.ty.dtype.dtype)
-        if call_name(call) == "nn.conv2d" and (*dtypes, result) == ("uint8", "int8", "int32"):
+        if call_name(call) == "nn.conv2d" and (*dtypes, result) in _OF_BYTES:
             return "" if isinstance(weights, GenericConst) else "its weights in bytes are no constant"
         if result != "float32" or len(dtypes) > 1 or not dtypes.keys() <= _DTYPES[call_name(call)]:
             return f"it computes in {' and '.join(dict.fromkeys((*dtypes, result)))}"

@@ -52,8 +52,12 @@ MODELS: dict[str, tuple[int, Callable[[], onnx.ModelProto]]] = {
     "transformer of pairs": (0, lambda: quantized.static(networks.transformer(), SIGNED)),
     "four bits": (0, quantized.four_bits),
 }  # fmt: skip
-BESIDE_BYTES = frozenset({"dynamic recurrent"})
-"""Of these one more where products of bytes have kernels: the whole model is none then, but what lies between them."""
+BESIDE_BYTES = {
+    "dynamic recurrent": lambda: bool(context.resolve().compiler.byte_products),
+    "operators on bytes": lambda: ("uint8", "int8") in context.resolve().compiler.byte_products,
+}
+"""Of these one more where matrices, or convolutions, of bytes have kernels: the whole model is none then, but what lies
+between them, or behind."""
 DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64"}
 
 
@@ -115,7 +119,7 @@ def test_as_fast_as_onnx_runtime(name: str) -> None:
     model = make()
     module, session = fusion.compile(model, threads=1), _session(model)
     _compare(module, model)
-    assert _subgraphs(module) == subgraphs + (name in BESIDE_BYTES and bool(context.resolve().compiler.byte_products))
+    assert _subgraphs(module) == subgraphs + (name in BESIDE_BYTES and BESIDE_BYTES[name]())
     arrays = _arrays(session)
     inputs = list(arrays.values())
     runs: tuple[Callable[[], object], ...] = (lambda: module(*inputs), lambda: session.run(None, arrays))

@@ -353,15 +353,23 @@ def test_convolutions_by_weights_of_the_run_run_channels_last() -> None:
     assert [int(extent) for extent in conv.args[1].ty.shape] == [4, 6, 3, 3]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_convolutions_with_an_anchor_run_channels_last(dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "of_weights", "result"),
+    [
+        ("float32", "float32", "float32"),
+        ("bfloat16", "bfloat16", "float32"),
+        ("uint8", "int8", "int32"),
+        ("int16", "int16", "int32"),
+    ],
+)
+def test_convolutions_with_an_anchor_run_channels_last(dtype: str, of_weights: str, result: str) -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(IMAGE, dtype))
-    weights = relax.const(tvm.runtime.tensor(normal(4, 6, 3, 3).astype(dtype)))
+    weights = relax.const(tvm.runtime.tensor(normal(4, 6, 3, 3).astype(of_weights)))
     with builder.function("main", [x]):
         with builder.dataflow():
-            result = builder.emit_output(op.nn.conv2d(x, weights, out_dtype="float32"))
-        builder.emit_func_output(result)
+            output = builder.emit_output(op.nn.conv2d(x, weights, out_dtype=result))
+        builder.emit_func_output(output)
     assert 'data_layout="NHWC"' in AssignLayouts(CpuLayouts(16))(builder.get()).script()
 
 
