@@ -55,7 +55,8 @@ class CudaCompiler:
     @property
     def device(self) -> str:
         """See `KernelCompiler`."""
-        return f"{' and '.join(self.archs)} ({self.machine.name})"
+        loops = "" if len(self.archs) == 1 else "loops of "
+        return f"{' and '.join(self.archs)} ({loops}{self.machine.name})"
 
     @property
     def archs(self) -> tuple[str, ...]:

@@ -81,12 +81,16 @@ def device_code(lowered: Lowered, n_inputs: int, ctx: Context) -> Code:
 
 
 def _with_estimates(kernels: Mapping[str, KernelInfo], code: Code, settings: Settings) -> dict[str, KernelInfo]:
-    """Return what is known of kernels, with the roofline time of their code on the device whose kernels these are in
-    place of what was estimated before there was code; those of devices without figures stay as they are."""
+    """Return what is known of kernels: where their template estimated no time, by which it would choose, with the
+    roofline time of their code on the device whose kernels these are; those of devices without figures stay so."""
     arch = json.loads(settings.target)["arch"]
     works = device_runtime(settings.kind).estimate(code.library(), kernels)
     own = {name: work.roofline_us for name, each in works.items() for work in each if work.arch == arch}
-    return {name: replace(info, estimate_us=own.get(name, info.estimate_us)) for name, info in kernels.items()}
+
+    def estimated(info: KernelInfo) -> KernelInfo:
+        return info if info.cycles else replace(info, estimate_us=own.get(info.name, info.estimate_us))
+
+    return {name: estimated(info) for name, info in kernels.items()}
 
 
 def _require_templates(kernels: Mapping[str, KernelInfo], device: str) -> None:

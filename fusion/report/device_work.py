@@ -16,8 +16,8 @@ _HEADER = (
 )  # fmt: skip
 _UNITS = (
     "registers, shared KB, local B (spilled), occupancy: of the machine code; L2 MB: what goes through L2; threads MB: "
-    "what threads ask L1 and shared\nmemory for, at most; roofline us: by operations, memory and L2, without the start "
-    "of kernels"
+    "what threads ask L1 and shared\nmemory for, at most; roofline us: by operations, memory and L2, without waves of "
+    "blocks, exponentials and the start of kernels"
 )
 
 

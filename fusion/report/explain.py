@@ -32,6 +32,10 @@ _NAMED_NODES = 4
 
 _OF_ALL_CALLS = "ms: of all these calls; runner-up: the fastest other backend of those that were measured for them"
 _UNITS = "all of one call; MB: read and written, saves MB: no longer, thanks to fusion; est.: without measuring"
+_UNITS_OF_DEVICES = (
+    "est. of products and attentions is what their tiles were chosen by, waves of blocks among it; of others the "
+    "roofline time"
+)
 
 
 def explain(module: CompiledModule) -> str:
@@ -89,7 +93,7 @@ def _explain_form(form: Specialization, titled: bool, settings: Settings) -> lis
     if form.opened is not None:
         lines.append(_explain_sizes(form.opened))
     if form.code is not None:
-        lines += _explain_kernels(form, form.code)
+        lines += _explain_kernels(form, form.code, [_UNITS, _UNITS_OF_DEVICES] if settings.device else [_UNITS])
     else:
         lines.append("no kernels: the whole model runs on ONNX Runtime")
     if form.fallbacks:
@@ -110,7 +114,7 @@ def _explain_sizes(plan: OpenRunPlan) -> str:
     return f"all sizes: {plan.describe_bounds()}; what depends on them is shown at {plan.describe_typical()}"
 
 
-def _explain_kernels(form: Specialization, code: Code) -> list[str]:
+def _explain_kernels(form: Specialization, code: Code, units: Sequence[str]) -> list[str]:
     calls = code.plan.calls
     counts = Counter(call.kernel for call in calls)
     in_branches = sum(1 for call in calls if call.conditions)
@@ -125,7 +129,7 @@ def _explain_kernels(form: Specialization, code: Code) -> list[str]:
     rows = [_kernel_row(name, count, form.kernels.get(name), saved.get(name, 0)) for name, count in counts.items()]
     if not rows:
         return [summary]
-    return [summary, format_table(header, rows), _UNITS]
+    return [summary, format_table(header, rows), *units]
 
 
 def _kernel_row(name: str, count: int, info: KernelInfo | None, saved: int) -> tuple[str, ...]:

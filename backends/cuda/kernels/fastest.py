@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from backends.cuda.devices import CudaDevice
@@ -11,14 +12,29 @@ from fusion.declined import Declined
 P = TypeVar("P")
 
 
-def fastest(plans: Iterable[P], estimate: Callable[[P], float | None]) -> P:
+@dataclass(frozen=True, order=True)
+class PointTime:
+    """What a point is estimated to take; of those that memory makes alike the less is computed, the better.
+
+    Attributes:
+        seconds: In all.
+        waves_s: Of that, what its blocks take, which the least time of memory may hide.
+        multiplied: Products of whole tiles, with those that are outside of the matrices.
+    """
+
+    seconds: float
+    waves_s: float
+    multiplied: int = 0
+
+
+def fastest(plans: Iterable[P], estimate: Callable[[P], PointTime | None]) -> P:
     """Return the plan whose estimate is lowest, the first of several; None is that of one that does not fit the device.
 
     Raises:
         Declined: There is none, or none fits.
     """
     estimated = ((estimate(plan), plan) for plan in plans)
-    fitting = [(seconds, plan) for seconds, plan in estimated if seconds is not None]
+    fitting = [(time, plan) for time, plan in estimated if time is not None]
     if not fitting:
         raise Declined("no sizes of tiles suit it")
     return min(fitting, key=lambda each: each[0])[1]

@@ -9,17 +9,14 @@ libraries come to it was measured nowhere.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from tvm import tirx
 
 from backends.cuda.kernels.fastest import fastest
-from backends.cuda.kernels.matmul.choose import estimate as estimate_plan
-from backends.cuda.kernels.matmul.choose import points
+from backends.cuda.kernels.matmul.choose import estimate_point, points
 from backends.cuda.kernels.matmul.plan import cores_of
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
 from backends.cuda.kernels.template import ScheduleContext
-from backends.tensorir.stages import item_bytes_of, shape_of
 from fusion.declined import Declined
 
 
@@ -33,20 +30,12 @@ def estimate_seconds(func: tirx.PrimFunc, ctx: ScheduleContext) -> float:
     cores = cores_of(product, tfloat32=ctx.tfloat32)
     try:
         plans = points(product, cores)
-        seconds = estimate_plan(fastest(plans, lambda plan: estimate_plan(plan, device)), device)
+        time = estimate_point(fastest(plans, lambda plan: estimate_point(plan, device)), device)
     except Declined:
-        rate = cores.gflops(device)
-        return device.floor(_operations(product), _moved_bytes(product), rate).seconds
-    assert seconds is not None
-    return seconds
+        return device.floor(_operations(product), product.moved_bytes, cores.gflops(device)).seconds
+    assert time is not None
+    return time.seconds
 
 
 def _operations(product: SumOfProducts) -> int:
     return 2 * product.batches * product.rows * product.columns * product.depth
-
-
-def _moved_bytes(product: SumOfProducts) -> int:
-    """Return what is read and written at least: each operand once, as it lies."""
-    sums = product.batches * product.rows * product.columns
-    held = sum(prod(shape_of(each.buffer)) * each.item_bytes for each in (product.left, product.right))
-    return held + sums * item_bytes_of(product.behind.outputs[0].buffer)

@@ -34,7 +34,9 @@ def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: 
     l2_bytes = max(info.bytes, sum(each.l2_bytes for each in traffic))
     multiplies = next((each.multiplies for each in traffic if each.multiplies), "")
     blocks = max(launch.blocks for launch in launches)
-    seconds, bound = _roofline(info, device, multiplies, l2_bytes, min(1.0, blocks / device.sms))
+    share = min(1.0, blocks / device.sms)
+    rate = device.gflops(multiplies) * share * (device.mma_share if multiplies else 1.0)
+    seconds, bound = _roofline(info, device, rate, l2_bytes, share)
     taken = _resources(file, launches, device)
     return DeviceWork(
         device=device.name,
@@ -55,7 +57,7 @@ def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: 
 
 def _estimate_call(work: LibraryWork, info: KernelInfo, device: CudaDevice) -> DeviceWork:
     """Return what is known of a library's call: not which kernel it chooses."""
-    seconds, bound = _roofline(info, device, work.multiplied, info.bytes, 1.0)
+    seconds, bound = _roofline(info, device, device.gflops(work.multiplied), info.bytes, 1.0)
     return DeviceWork(
         device.name, device.arch, launches=1, blocks=None, threads=None, registers=None, shared_bytes=None,
         local_bytes=None, occupancy=None, l2_bytes=info.bytes, thread_bytes=None, roofline_us=seconds * 1e6,
@@ -64,11 +66,12 @@ def _estimate_call(work: LibraryWork, info: KernelInfo, device: CudaDevice) -> D
 
 
 def _roofline(
-    info: KernelInfo, device: CudaDevice, multiplies: str, l2_bytes: int, share: float
+    info: KernelInfo, device: CudaDevice, gflops: float, l2_bytes: int, share: float
 ) -> tuple[float, str]:
-    """Return the seconds of what takes longest, and what that is, where a share of the multiprocessors computes."""
+    """Return the seconds of what takes longest, and what that is, where operations are done at a rate, and a share of
+    the multiprocessors reads of L2."""
     rates = {
-        "compute": (info.flops, device.gflops(multiplies) * share),
+        "compute": (info.flops, gflops),
         "memory": (info.bytes, device.gbs),
         "L2": (l2_bytes, device.l2_gbs * device.sms * share),
     }

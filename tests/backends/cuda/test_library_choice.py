@@ -8,10 +8,10 @@ from tvm import relax
 from tvm.relax import op
 
 from backends.cuda.devices import A100, H100, CudaDevice
-from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.schedule import schedule
 from backends.tensorir.result import Scheduled
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
+from tests.backends.cuda.test_matmul_choice import convolved
 
 
 def matmul(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
@@ -59,15 +59,8 @@ def convolution(
     device: CudaDevice, libraries: tuple[str, ...], dtype: str = "float16", *, taps: int = 3, tfloat32: bool = False
 ) -> Scheduled:
     """Return the kernel of a convolution of 32 images of 28 x 28 x 256."""
-    (lower,) = LOWERINGS["relax.nn.conv2d"]
-
-    def build(b: relax.BlockBuilder, x: relax.Expr, w: relax.Expr) -> relax.Expr:
-        turned = b.emit(op.permute_dims(w, [0, 3, 1, 2]))
-        call = op.nn.conv2d(x, turned, padding=taps // 2, data_layout="NHWC", kernel_layout="OIHW")
-        return lower.apply(b, b.normalize(call))
-
     arrays = [np.zeros((32, 28, 28, 256), dtype), np.zeros((256, taps, taps, 256), dtype)]
-    return schedule(prim_func(build, arrays), device, tfloat32=tfloat32, libraries=libraries)
+    return schedule(prim_func(convolved, arrays), device, tfloat32=tfloat32, libraries=libraries)
 
 
 def test_convolutions_are_chosen_alike() -> None:

@@ -8,15 +8,16 @@ from itertools import pairwise
 import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
 import numpy as np
 import pytest
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.relax import op
 from tvm.sym import Analyzer
 
 from backends.cuda.devices import A100, DEVICES, H100, CudaDevice
-from backends.cuda.kernels.matmul.choose import choose, estimate, points
+from backends.cuda.kernels.matmul.choose import choose, estimate, estimate_point, points
 from backends.cuda.kernels.matmul.plan import Plan, TileShape, cores_of
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
 from backends.cuda.kernels.matmul.step_shares import StepShares
+from backends.cuda.lowerings import LOWERINGS
 from fusion.declined import Declined
 from tests.backends.cpu.kernels.memory_bound import prim_func
 
@@ -24,6 +25,14 @@ from tests.backends.cpu.kernels.memory_bound import prim_func
 def product_of(rows: int, columns: int, depth: int, dtype: str = "float16") -> SumOfProducts:
     arrays = [np.zeros((rows, depth), np.dtype(dtype)), np.zeros((depth, columns), np.dtype(dtype))]
     return read_product(prim_func(lambda b, x, y: op.matmul(x, y), arrays))
+
+
+def convolved(b: relax.BlockBuilder, x: relax.Expr, w: relax.Expr) -> relax.Expr:
+    """Return a convolution of images with channels last, whose weights lie so too, that keeps their size."""
+    (lower,) = LOWERINGS["relax.nn.conv2d"]
+    turned = b.emit(op.permute_dims(w, [0, 3, 1, 2]))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OIHW"}
+    return lower.apply(b, b.normalize(op.nn.conv2d(x, turned, padding=int(w.ty.shape[1]) // 2, **layouts)))
 
 
 def chosen(product: SumOfProducts, device: CudaDevice = A100, *, tfloat32: bool = False) -> Plan:
@@ -68,6 +77,32 @@ def test_ptxas_is_told_how_many_blocks_an_sm_holds_where_a_thread_takes_many_reg
     assert plan.blocks_of_sm == blocks
     shared = replace(plan, point=replace(plan.point, stream_blocks=27))
     assert shared.blocks_of_sm
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.arch)
+def test_what_windows_read_often_is_in_memory_once(device: CudaDevice) -> None:
+    """Of 64 columns no tile of 128 is better, and the least time of memory hides no waves: an image counts once."""
+    image, weight = np.zeros((8, 56, 56, 64), "float16"), np.zeros((64, 3, 3, 64), "float16")
+    product = read_product(prim_func(convolved, [image, weight]))
+    assert product.moved_bytes == 2 * image.nbytes + weight.nbytes
+    assert product.batches * product.rows * product.depth == 9 * image.size
+    plan = chosen(product, device)
+    assert plan.point.columns == 64
+    waves = {point.waves_s for each in points(product, plan.cores) if (point := estimate_point(each, device))}
+    assert estimate(plan, device) == min(waves)
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.arch)
+def test_of_points_that_memory_makes_alike_the_one_that_computes_least_is_taken(device: CudaDevice) -> None:
+    product = product_of(1 << 20, 24, 16)
+    plan = chosen(product, device)
+    found = [point for each in points(product, plan.cores) if (point := estimate_point(each, device))]
+    own = estimate_point(plan, device)
+    alike = [point for point in found if point.seconds == min(found).seconds]
+    assert own == min(alike)
+    assert own.waves_s < own.seconds == device.floor(0, product.moved_bytes).seconds
+    assert len({point.waves_s for point in alike}) > 1
+    assert plan.point.columns == 32
 
 
 def test_a_deep_product_of_few_tiles_is_split() -> None:

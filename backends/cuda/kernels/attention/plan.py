@@ -9,7 +9,7 @@ from itertools import product as combinations
 from backends.cuda.devices import REGISTERS, WARP, CudaDevice
 from backends.cuda.kernels.attention.products import WARP_ROWS, FloatProducts, TensorProducts, WarpProducts, size
 from backends.cuda.kernels.attention.region import AttentionRegion
-from backends.cuda.kernels.fastest import fastest, waves_s
+from backends.cuda.kernels.fastest import PointTime, fastest, waves_s
 from backends.cuda.kernels.matmul.choose import choose as choose_product
 from backends.cuda.kernels.matmul.choose import estimate as estimate_product
 from backends.cuda.kernels.matmul.cores import Cores, FloatUnits, TensorCores
@@ -195,19 +195,25 @@ def choose(region: AttentionRegion, cores: Cores, device: CudaDevice) -> FlashPl
     Raises:
         Declined: No point suits the attention, or none fits the device.
     """
-    return fastest(points(region, cores), lambda plan: estimate(plan, device))
+    return fastest(points(region, cores), lambda plan: _estimate_point(plan, device))
 
 
 def estimate(plan: FlashPlan, device: CudaDevice) -> float | None:
     """Return the time of a plan in seconds, a roofline of each wave of blocks as for products, with the exponentials on
     top of them; None where a block does not fit the device, or would spill."""
+    time = _estimate_point(plan, device)
+    return None if time is None else time.seconds
+
+
+def _estimate_point(plan: FlashPlan, device: CudaDevice) -> PointTime | None:
     at_once = device.blocks_at_once(plan.point.threads, plan.registers, plan.shared_bytes)
     if not at_once or plan.registers == 255:
         return None
-    seconds = waves_s(plan.blocks, at_once, device, lambda blocks: _wave_s(plan, device, blocks))
+    waves = waves_s(plan.blocks, at_once, device, lambda blocks: _wave_s(plan, device, blocks))
     scores, channels = plan.region.scores, plan.region.channels
     elements = scores.batches * (scores.rows + scores.columns) * (scores.depth + channels)
-    return max(seconds, device.floor(0, scores.left.item_bytes * elements + plan.region.held_mask_bytes).seconds)
+    moved = device.floor(0, scores.left.item_bytes * elements + plan.region.held_mask_bytes)
+    return PointTime(max(waves, moved.seconds), waves)
 
 
 def estimate_apart(plan: FlashPlan, device: CudaDevice) -> float:
@@ -220,7 +226,9 @@ def estimate_apart(plan: FlashPlan, device: CudaDevice) -> float:
     """
     region, seconds = plan.region, device.kernel_s
     for product, sums in ((region.scores, region.made), (region.weighted, region.sums)):
-        alone = SumOfProducts(**vars(product), sums=sums, behind=region.behind)
+        made = product.batches * product.rows * product.columns
+        moved = product.held_bytes + product.left.item_bytes * made
+        alone = SumOfProducts(**vars(product), sums=sums, behind=region.behind, moved_bytes=moved)
         found = estimate_product(choose_product(alone, plan.cores, device), device)
         assert found is not None
         seconds += found

@@ -4,9 +4,9 @@ Where the last wave of tiles is not full, blocks may share all steps of all tile
 that adds up the tiles of which several blocks have parts.
 
 The estimate is a roofline of each wave of blocks: what their SM multiplies, what it moves between shared memory and
-registers, and what it reads of the L2 cache, of which the slowest counts. It knows no latencies, was compared with no
-device, and takes the rate of tensor cores from the data sheet, of which `mma` has a share on an H100: it is for
-choosing among points, not for telling times.
+registers, and what it reads of the L2 cache, of which the slowest counts; memory, which brings each tensor once, may
+take longer than all waves. It knows no latencies, was compared with no device, and takes the rate of tensor cores from
+the data sheet, of which `mma` has a share on an H100: it is for choosing among points, not for telling times.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product as combinations
-from math import inf
+from math import inf, prod
 
 from backends.cuda.devices import WARP, CudaDevice
-from backends.cuda.kernels.fastest import fastest, waves_s
+from backends.cuda.kernels.fastest import PointTime, fastest, waves_s
 from backends.cuda.kernels.matmul.cores import Cores, TensorCores
 from backends.cuda.kernels.matmul.plan import Plan, TileShape
 from backends.cuda.kernels.matmul.read import SumOfProducts
@@ -72,14 +72,14 @@ def choose(product: SumOfProducts, cores: Cores, device: CudaDevice) -> Plan:
     Raises:
         Declined: No point suits the product, or none fits the device.
     """
-    def seconds(plan: Plan) -> float | None:
-        return estimate(plan, device)
+    def time(plan: Plan) -> PointTime | None:
+        return estimate_point(plan, device)
 
     plans = list(points(product, cores))
-    plan = fastest(plans, seconds)
+    plan = fastest(plans, time)
     streams = [stream for each in plans for stream in _streams(each, device)]
-    stream = fastest(streams, seconds) if streams else plan
-    return stream if (seconds(stream) or inf) < _WORTH * (seconds(plan) or inf) else plan
+    stream = fastest(streams, time) if streams else plan
+    return stream if (estimate(stream, device) or inf) < _WORTH * (estimate(plan, device) or inf) else plan
 
 
 def _streams(plan: Plan, device: CudaDevice) -> Iterator[Plan]:
@@ -94,20 +94,23 @@ def _streams(plan: Plan, device: CudaDevice) -> Iterator[Plan]:
 
 def estimate(plan: Plan, device: CudaDevice) -> float | None:
     """Return the time of a plan in seconds; None where a block does not fit the device."""
+    time = estimate_point(plan, device)
+    return None if time is None else time.seconds
+
+
+def estimate_point(plan: Plan, device: CudaDevice) -> PointTime | None:
+    """Return the time of a plan; None where a block does not fit the device."""
     at_once = device.blocks_at_once(plan.point.threads, plan.registers, plan.shared_bytes)
     if not at_once:
         return None
-    seconds = waves_s(plan.blocks, at_once, device, lambda blocks: _wave_s(plan, device, blocks))
-    product = plan.product
-    sums = product.batches * product.rows * product.columns
-    once = plan.left.operand.item_bytes * product.depth * product.batches * (product.rows + product.columns) + 4 * sums
-    seconds = max(seconds, device.floor(0, once).seconds)
-    kept = plan.point.split * sums if plan.point.split > 1 else 0
-    if plan.point.stream_blocks:
-        kept = 2 * plan.point.stream_blocks * plan.point.rows * plan.point.columns
-    if kept:
-        seconds += device.kernel_s + device.floor(0, 8 * kept).seconds
-    return seconds
+    waves = waves_s(plan.blocks, at_once, device, lambda blocks: _wave_s(plan, device, blocks))
+    product, point = plan.product, plan.point
+    kept = point.split * product.batches * product.rows * product.columns if point.split > 1 else 0
+    if point.stream_blocks:
+        kept = 2 * point.stream_blocks * point.rows * point.columns
+    more = device.kernel_s + device.floor(0, 8 * kept).seconds if kept else 0.0
+    multiplied = product.batches * prod(plan.tiles) * point.rows * point.columns * point.depth
+    return PointTime(max(waves, device.floor(0, product.moved_bytes).seconds) + more, waves + more, multiplied)
 
 
 def _wave_s(plan: Plan, device: CudaDevice, blocks: int) -> float:

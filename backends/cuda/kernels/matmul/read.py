@@ -17,6 +17,7 @@ from backends.cuda.kernels.matmul.operand import MatrixOperand, read_operand
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, elementwise_region
 from backends.tensorir.accesses import flat_index, range_of
 from backends.tensorir.inlining import Resolver, uses
+from backends.tensorir.kernel_info import count_work
 from backends.tensorir.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of, substitute
 from fusion.declined import Declined
 from fusion.structural import map_nodes
@@ -45,6 +46,12 @@ class MatrixProduct:
         """The numbers that are multiplied."""
         return dtype_of(self.left.buffer)
 
+    @property
+    def held_bytes(self) -> int:
+        """Of both operands: each element once, however often it is read."""
+        read = ((each, self.batches * each.extent * each.depths) for each in (self.left, self.right))
+        return sum(min(prod(shape_of(each.buffer)), elements) * each.item_bytes for each, elements in read)
+
 
 @dataclass(frozen=True)
 class SumOfProducts(MatrixProduct):
@@ -53,10 +60,12 @@ class SumOfProducts(MatrixProduct):
     Attributes:
         sums: The sums in float32, of the shape that the anchor has.
         behind: What is stored of them.
+        moved_bytes: That its kernel reads and writes at least: each tensor once, an image too that windows read often.
     """
 
     sums: Var
     behind: ElementwiseRegion
+    moved_bytes: int
 
 
 def read_product(func: tirx.PrimFunc) -> SumOfProducts:
@@ -85,7 +94,9 @@ def read_product(func: tirx.PrimFunc) -> SumOfProducts:
         raise Declined("it multiplies other numbers than two of one type")
     if product.rows * product.columns == 1 and product.batches > 1:
         raise Declined("each sum has operands of its own")
-    return SumOfProducts(**vars(product), sums=sums, behind=behind)
+    work = count_work(func)
+    moved = sum(work.bytes_at({}, written=written) for written in (False, True))
+    return SumOfProducts(**vars(product), sums=sums, behind=behind, moved_bytes=moved)
 
 
 def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:

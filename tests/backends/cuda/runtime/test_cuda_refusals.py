@@ -256,6 +256,8 @@ def test_the_target_cuda_is_the_device_that_is_there(fake: FakeCuda, capsys: pyt
     with pytest.raises(TargetError, match="'sm_75'"):
         fusion.compile(small_models.mlp(), "cuda -arch=sm_75,sm_80")
     assert resolve_target({"arch": "sm_90,sm_86"}).archs == ("sm_86", "sm_90")
+    named = [resolve_target({"arch": each}) for each in ("sm_80,sm_90", "sm_90,sm_80")]
+    assert {(each.archs, each.device) for each in named} == {(("sm_80", "sm_90"), A100)}
     fake.reset(2, 90)
     figures = figures_of(find_devices()[1])
     assert (figures.arch, figures.sms, figures.float32_units) == ("sm_90", 108, H100.float32_units)

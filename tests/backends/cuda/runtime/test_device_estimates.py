@@ -78,7 +78,12 @@ def test_a_file_for_devices_is_explained_where_there_is_none(
     for name, works in form["devices"].items():
         slower, faster = (work["roofline_us"] for work in works)
         assert slower > faster > 0
-        assert form["kernels"][name]["estimate_us"] == slower
+        kernel = form["kernels"][name]
+        own = kernel["cycles"] / A100.clock_hz * 1e6
+        assert (own > 0) == ("product" in kernel["template"])
+        assert kernel["estimate_us"] == (own or slower)
+    assert "\ncompiled for sm_80 and sm_90 (loops of A100 SXM 80 GB)\n" in f"\n{told}"
+    assert "what their tiles were chosen by" in told
     code, _, error = run(capsys, "run", path)
     assert code != 0
     assert "F501" in error
