@@ -20,6 +20,8 @@ from fusion.structural import contains
 Expr = Any
 Bind = Callable[[Expr], Expr]
 """Returns a cheap expression that stands for the given one."""
+Signed = Callable[[Expr, str, str], Expr]
+"""Returns a float as an integer of a type, and of so many lanes."""
 
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 REWRITTEN = (tirx.Max, tirx.Min, tirx.Not, tirx.Cast, *_COMPARISONS)
@@ -44,14 +46,18 @@ def is_inexact(node: Any) -> bool:
     return _kind(node.a) == "bool"
 
 
-def exact(node: Any, bind: Bind) -> Expr:
-    """Return an inexact node as what the graph means."""
+def exact(node: Any, bind: Bind, signed: Signed | None = None) -> Expr:
+    """Return an inexact node as what the graph means.
+
+    Args:
+        signed: Makes int32 or int64, the lowest one where it fits none, of a float, in place of comparisons.
+    """
     if isinstance(node, tirx.Max | tirx.Min):
         return _limit(node, bind)
     if isinstance(node, tirx.Not):
         return _negated(node.a)
     if isinstance(node, tirx.Cast):
-        return _to_integer(node, bind) if _is_integer(node) else _rounded(node, bind)
+        return _to_integer(node, bind, signed or _signed) if _is_integer(node) else _rounded(node, bind)
     if _is_float(node.a):
         return _compared(node)
     return type(node)(node.a.astype("int8"), node.b.astype("int8"))
@@ -101,17 +107,17 @@ def _negated(condition: Expr) -> Expr:
     return tirx.Select(condition, no, yes)
 
 
-def _to_integer(cast: tirx.Cast, bind: Bind) -> Expr:
+def _to_integer(cast: tirx.Cast, bind: Bind, signed: Signed) -> Expr:
     """Return the integer that x86 makes of a float: the lowest one where it fits none, cut off for narrow types."""
     target, lanes = _kind(cast), lanes_of(cast)
     value = cast.value if _kind(cast.value) in ("float32", "float64") else cast.value.astype("float32" + lanes)
     value = _cheap(value, bind)
     wide = "int32" if target in ("int8", "int16", "int32", "uint8", "uint16") else "int64"
     if target != "uint64":
-        return _signed(value, wide, lanes).astype(target + lanes)
+        return signed(value, wide, lanes).astype(target + lanes)
     half = tirx.const(2.0**63, _kind(value))
-    above = _signed(value - half, wide, lanes).astype(target + lanes) + tirx.const(1 << 63, target)
-    return tirx.Select(value >= half, above, _signed(value, wide, lanes).astype(target + lanes))
+    above = signed(value - half, wide, lanes).astype(target + lanes) + tirx.const(1 << 63, target)
+    return tirx.Select(value >= half, above, signed(value, wide, lanes).astype(target + lanes))
 
 
 def _signed(value: Expr, dtype: str, lanes: str) -> Expr:

@@ -27,6 +27,7 @@ typedef unsigned long long uint64_t;
 #include <cstdint>
 #endif
 #define CUDART_INF_F __int_as_float(0x7F800000)
+#define CUDART_NAN_F __int_as_float(0x7FFFFFFF)
 #ifndef FUSION_HAS_HALF
 struct __align__(2) half {
   unsigned short bits;
@@ -45,6 +46,8 @@ struct __align__(2) nv_bfloat16 {
   __device__ __forceinline__ operator float() const { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
 };
 #endif
+__device__ __forceinline__ half __float2half_rn(float x) { return half(x); }
+__device__ __forceinline__ nv_bfloat16 __float2bfloat16_rn(float x) { return nv_bfloat16(x); }
 struct half2 { unsigned int both; };
 struct nv_bfloat162 { unsigned int both; };
 struct __align__(8) half4 { unsigned int first, second; };

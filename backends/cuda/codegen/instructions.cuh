@@ -3,6 +3,14 @@
 // It stands before the text of each kernel; where FUSION_HAS_INSTRUCTIONS is defined, the instructions are given.
 typedef unsigned char uchar;
 typedef unsigned int uint;
+// A float as the integer that x86 makes of it: the lowest one where it fits none.
+__device__ __forceinline__ int to_int32(float x) {
+  return x >= -2147483648.0f && x < 2147483648.0f ? static_cast<int>(x) : static_cast<int>(0x80000000u);
+}
+__device__ __forceinline__ long long to_int64(float x) {
+  const bool fits = x >= -9223372036854775808.0f && x < 9223372036854775808.0f;
+  return fits ? static_cast<long long>(x) : static_cast<long long>(0x8000000000000000ull);
+}
 #ifndef FUSION_HAS_INSTRUCTIONS
 __device__ __forceinline__ unsigned shared_address(const void* at) {
   return static_cast<unsigned>(__cvta_generic_to_shared(at));

@@ -10,7 +10,7 @@ computed element by element, and stored at once: arithmetic never sees a vector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,17 +76,48 @@ class Lanes:
         return first if is_run and is_aligned else None
 
 
+def uses_any(values: Sequence[Expr], variables: Collection[Var]) -> bool:
+    """Return whether one of the variables occurs in one of the expressions."""
+    return any(uses(value, var) for value in values for var in variables)
+
+
+def bind_values(
+    nest: Nest, lanes: Lanes, bindings: Sequence[tuple[Var, Expr]], take: Callable[[Expr], Expr], own: set[Var]
+) -> list[tirx.Stmt]:
+    """Return the bindings that stand in the loop over lanes, whose variables are added to `own`, in their order. What
+    is the same for all lanes is bound before that loop, where an access of all of them may lie by it.
+
+    Args:
+        take: Makes of each value what is computed, as `Loaded.take` does.
+    """
+    inside: list[tirx.Stmt] = []
+    for var, bound in bindings:
+        value = take(bound)
+        if uses_any([value], (lanes.var, *own)):
+            own.add(var)
+            inside.append(tirx.Bind(var, value))
+        else:
+            nest.add(tirx.Bind(var, value))
+    return inside
+
+
 @dataclass
 class Loaded:
     """What a thread has in registers: element `offset + lane` of each is that of the lane.
 
     Attributes:
         held: By the access that brought it.
+        own: Variables that each lane binds for itself, so that nothing can be loaded by them before.
     """
 
     nest: Nest
     lanes: Lanes
     held: dict[Any, Expr] = field(default_factory=dict)
+    own: set[Var] = field(default_factory=set)
+
+    def bind(self, bindings: Sequence[tuple[Var, Expr]]) -> list[tirx.Stmt]:
+        """Return the bindings that stand in the loop over lanes; see `bind_values`."""
+        return bind_values(self.nest, self.lanes, bindings, self.take, self.own)
 
     def take(self, value: Expr) -> Expr:
         """Return an expression that reads vectors in memory from registers; their loads are added.
@@ -101,7 +132,7 @@ class Loaded:
             return load
         key = (load.source, *(StructuralKey(index) for index in load.indices))
         if key not in self.held:
-            begin = self.lanes.begin(load)
+            begin = None if uses_any(load.indices, self.own) else self.lanes.begin(load)
             if begin is None and (self.lanes.many == 1 or not self._is_known(load.indices)):
                 return load
             if begin is None:
@@ -134,7 +165,7 @@ class Loaded:
     def _take_where(self, condition: Expr, value: Expr) -> Expr:
         """Return what `take` returns of a branch, whose vectors are loaded where it is taken."""
         with self.nest.apart() as added:
-            inner = Loaded(self.nest, self.lanes, dict(self.held))
+            inner = Loaded(self.nest, self.lanes, dict(self.held), self.own)
             taken = inner.take(value)
         loads = [statement for statement in added if not isinstance(statement, tirx.AllocBuffer)]
         self.nest.extend(statement for statement in added if isinstance(statement, tirx.AllocBuffer))

@@ -135,7 +135,8 @@ def _read_singly(parts: ElementwiseRegion, elements: int) -> set[Var]:
     resolver = Resolver(parts.stages, at.load, lanes.analyzer())
     values = [resolver.resolve(stage.value, dict(at.place)) for stage in parts.outputs]
     loaded = Loaded(nest, lanes)
-    left = [loaded.take(value) for value in (*(bound for _, bound in resolver.bindings), *values)]
+    bound = [binding.value for binding in loaded.bind(resolver.bindings)]
+    left = [*bound, *map(loaded.take, values)]
     return {load.source for value in left for load in loads(value) if str(load.source.scope()) != "local"}
 
 
@@ -206,11 +207,11 @@ def compute_elements(
     resolver = Resolver(parts.stages, load, analyzer)
     values = [resolver.resolve(stage.value, dict(position.place)) for stage in parts.outputs]
     loaded = Loaded(nest, lanes)
-    bindings = [(var, loaded.take(bound)) for var, bound in resolver.bindings]
+    bindings = loaded.bind(resolver.bindings)
     results = [register(nest, f"{stage.buffer.name}_", lanes.many, dtype_of(stage.buffer)) for stage in parts.outputs]
     values = [loaded.take(value) for value in values]
     with nest.apart() as body:
-        nest.extend(tirx.Bind(var, bound) for var, bound in bindings)
+        nest.extend(bindings)
         nest.extend(store_flat(to, lanes.var, value) for to, value in zip(results, values, strict=True))
     nest.add_loop(lanes.var, int64(lanes.many), ForKind.UNROLLED, body)
     for result, stage in zip(results, parts.outputs, strict=True):

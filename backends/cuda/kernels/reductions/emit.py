@@ -368,7 +368,7 @@ def _reduce(nest: Nest, parts: Reductions, stage: Stage, *, lanes: Lanes, begin:
     value = resolver.resolve(stage.value, place)
     with nest.apart() as turn:
         loaded = Loaded(nest, ranged)
-        bindings = [tirx.Bind(var, loaded.take(bound)) for var, bound in resolver.bindings]
+        bindings = loaded.bind(resolver.bindings)
         value = loaded.take(value)
         so_far = tirx.BufferLoad(reduced, [lanes.var])
         body = [*bindings, store_flat(reduced, lanes.var, combined(stage, so_far, value))]

@@ -11,7 +11,7 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm_ffi import StructuralKey
 from tvm_ffi.structural import StructuralMutator
 
-from backends.cuda.kernels.registers import Lanes, copy_lanes
+from backends.cuda.kernels.registers import Lanes, copy_lanes, uses_any
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr, Nest
 from backends.tensorir.inlining import is_branch, uses
@@ -50,6 +50,7 @@ class Pass:
         names: What the variables of this pass, of which each has its own, are called in all of them.
         runs: Where in memory the lanes' neighbours are of what a block brings as one run, by what kind of run it is.
         brought: What the caller has to bring so, before the pass: the kind, and the registers that take it.
+        own: Variables that each lane binds for itself, as in `Loaded`.
     """
 
     nest: Nest
@@ -59,6 +60,7 @@ class Pass:
     names: Mapping[Var, Expr]
     runs: Mapping[str, Expr]
     brought: list[tuple[str, Var, Var]] = field(default_factory=list)
+    own: set[Var] = field(default_factory=set)
 
     def take(self, value: Expr) -> Expr:
         """Return an expression that reads from registers what lies next to each other in memory.
@@ -68,7 +70,8 @@ class Pass:
         return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
 
     def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
-        begin = None if load.source in self.row.registers else self._begin(load)
+        is_known = load.source in self.row.registers or uses_any(load.indices, self.own)
+        begin = None if is_known else self._begin(load)
         if begin is None:
             return load
         key = (load.source, *(StructuralKey(substitute(index, self.names)) for index in load.indices))

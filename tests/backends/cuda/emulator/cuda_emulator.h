@@ -12,7 +12,8 @@
 #define __align__(BYTES) __attribute__((aligned(BYTES)))
 #define __launch_bounds__(...)
 #define __restrict__
-#define __shared__ static __attribute__((section("emulated_shared"), used))
+// Without __constinit g++ asks at each call whether an array of a class with constructors was made.
+#define __shared__ static __constinit __attribute__((section("emulated_shared"), used))
 
 UNSEEN inline float __int_as_float(int bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
 UNSEEN inline int __float_as_int(float x) { int bits; __builtin_memcpy(&bits, &x, 4); return bits; }
