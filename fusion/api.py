@@ -204,13 +204,13 @@ def _module(model: Any, given: NamedShapes, ctx: Context, new: _NewShapes) -> Co
     shapes = complete_shapes(inputs, shapes)
     bound = bind_shapes(inputs, shapes)
     require_dims(bound, new.bounds)
+    if settings.device:
+        require_static(bound, f"kernels for {settings.device} are compiled for one size of each dimension")
     if reason is None:
         require_threads(ctx.threads)
         _require_memory(bound)
     else:
         _require_shapes(bound, reason)
-    if settings.device:
-        require_static(bound, f"kernels for {settings.device} are compiled for one size of each dimension")
     if all(spec.is_static for spec in bound):
         overrides = _overrides(pinned, given, ctx, new)
         form = _specialize(pinned, shapes, ctx)

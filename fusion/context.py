@@ -299,5 +299,9 @@ def _parse_target(text: str) -> dict[str, object]:
         name, separator, value = option.lstrip("-").partition("=")
         if not option.startswith("-") or not separator:
             raise TargetError(f"cannot read {option!r} in the target {text!r}", hint='write options as "-name=value"')
+        if name in fields:
+            raise TargetError(
+                f"the target {text!r} has {name!r} more than once", hint="write several values behind commas"
+            )
         fields[name] = value.split(",") if name == "mattr" else value
     return fields

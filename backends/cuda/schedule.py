@@ -15,8 +15,10 @@ from backends.cuda.libraries.cublaslt.template import TEMPLATE as CUBLASLT
 from backends.cuda.libraries.cudnn.template import TEMPLATE as CUDNN
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
+from backends.tensorir.roles import anchor_of
 from fusion.declined import Declined
 from fusion.failures import cause
+from partition.access import computed_blocks
 
 TEMPLATES: tuple[CudaTemplate, ...] = (
     attention.TEMPLATE, matmul.TEMPLATE, rows.TEMPLATE, transposes.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE,
@@ -31,7 +33,8 @@ take a kernel it is the one that is named first: their estimates are the same.""
 def schedule(
     func: tirx.PrimFunc, device: CudaDevice, *, tfloat32: bool = False, libraries: tuple[str, ...] = ()
 ) -> Scheduled:
-    """Return the loops of one kernel; without any, and with the reasons of all templates, where none takes it.
+    """Return the loops of one kernel; without any, and with the reason of the template that is for such kernels, where
+    none takes it.
 
     A template that fails is one that declines, as on a CPU. Libraries are named before our kernels, and have what is
     estimated to take as long there; of a product that all of them decline the reasons are told. None is asked where a
@@ -58,15 +61,28 @@ def schedule(
 
 
 def _first(templates: Sequence[CudaTemplate], func: tirx.PrimFunc, ctx: ScheduleContext) -> Scheduled:
-    """Return the loops of the first template that takes a kernel; none, and the reasons of all, where none does."""
-    refusals = []
+    """Return the loops of the first template that takes a kernel; none where none does, and then the reason of the one
+    that is for such kernels, or of all where it is not asked, and what failed."""
+    refusals, failures = dict[str, str](), list[str]()
     for template in templates:
         try:
             return template.schedule(func, ctx)
         except Declined as reason:
-            refusals.append(f"{template.name} declined: {reason}")
+            refusals[template.name] = f"{template.name} declined: {reason}"
         except MemoryError:
             raise
         except Exception as failure:  # TVM raises whatever its checks raise
-            refusals.append(f"{template.name} failed: {cause(failure)}")
-    return Scheduled(func, UNSCHEDULED, "", "; ".join(refusals), is_last_resort=True)
+            failures.append(f"{template.name} failed: {cause(failure)}")
+    nearest = refusals.get(_nearest(func).name) if len(refusals) > 1 else None
+    told = [nearest] if nearest is not None else refusals.values()
+    return Scheduled(func, UNSCHEDULED, "", "; ".join([*told, *failures]), is_last_resort=True)
+
+
+def _nearest(func: tirx.PrimFunc) -> CudaTemplate:
+    """Return the template that is for kernels such as this: products, other reductions, or what is elementwise."""
+    blocks = computed_blocks(func)
+    if any(anchor_of(block) for block in blocks):
+        return matmul.TEMPLATE
+    axes = (axis for block in blocks for axis in block.iter_vars)
+    reduces = any(axis.iter_type == tirx.IterVar.CommReduce for axis in axes)
+    return reductions.TEMPLATE if reduces else pointwise.TEMPLATE

@@ -11,6 +11,13 @@ from backends.cuda.devices import DEVICES, CudaDevice
 from backends.cuda.runtime.device import OLDEST, FoundDevice, capability_of, find_devices, too_old
 from fusion.errors import TargetError
 
+_READ = ("kind", "arch")
+_OF_TVM = frozenset(
+    ("tag", "keys", "host", "max_num_threads", "max_threads_per_block", "max_shared_memory_per_block",
+     "registers_per_block", "thread_warp_size", "l2_cache_size_bytes")
+)  # fmt: skip
+"""What TVM's own targets of CUDA devices have besides, for which there are the figures of `DEVICES`."""
+
 _UNITS = {(8, 6): 128, (8, 7): 128, (8, 9): 128}
 """Float32 units of an SM, where capabilities differ from the figures before them: CUDA C++ programming guide,
 "Arithmetic instructions"."""
@@ -35,8 +42,10 @@ def resolve_target(fields: Mapping[str, object]) -> CudaTarget:
     """Return what these fields of a target name: architectures, "-arch=sm_80,sm_90", or else the first device here.
 
     Raises:
-        TargetError: An architecture has no figures, or none is named and there is no device, or one that is too old.
+        TargetError: An architecture has no figures, or none is named and there is no device, or one that is too old; or
+            there is a field that nothing reads.
     """
+    _require_known(fields)
     named = [each for each in str(fields.get("arch") or "").split(",") if each]
     if named:
         known = {arch: _known(arch) for arch in named}
@@ -46,6 +55,19 @@ def resolve_target(fields: Mapping[str, object]) -> CudaTarget:
         device = figures_of(_found())
         archs = [device.arch]
     return CudaTarget(tvm.target.Target({"kind": "cuda", "arch": device.arch}), tuple(archs), device)
+
+
+def _require_known(fields: Mapping[str, object]) -> None:
+    """Raise where a field has no meaning here: one that is written as an option, which are strings, or of another kind
+    of target."""
+    known = (*_READ, "tag")
+    written = {name for name, value in fields.items() if isinstance(value, str)}
+    others = [name for name in fields if name not in known and (name not in _OF_TVM or name in written)]
+    if others:
+        raise TargetError(
+            f"a target of CUDA devices has no option {others[0]!r}",
+            hint=f'write "cuda -arch=NAME", of {", ".join(DEVICES)}, or several of these',
+        )
 
 
 def _known(arch: str) -> CudaDevice:

@@ -47,5 +47,6 @@ _WORDS = tuple(
         (r"\bprecision=(['\"])([^'\"]*)\1", r"--precision \2"),
         (r"\beffort=(['\"])([^'\"]*)\1", r"--effort \2"),
         (r"\btarget=(?=\")", "--target "),
+        (r"write it as a list, .*: target=\['([^':]*)[^']*'\]", r"the command takes --target \1"),
     )
 )

@@ -50,6 +50,15 @@ def origins_of(mod: tvm.IRModule) -> Mapping[str, str]:
     return {str(name): str(where) for name, where in carried.items()}
 
 
+def all_origins(mod: tvm.IRModule) -> dict[str, str]:
+    """Return the origins that an imported `mod` carries, with that of its result, which has a variable of its own."""
+    origins, body = dict(origins_of(mod)), mod["main"].body
+    result = body.blocks[-1].bindings[-1] if body.blocks and body.blocks[-1].bindings else None
+    if isinstance(result, relax.VarBinding) and isinstance(result.value, relax.Var) and result.value.name in origins:
+        origins[result.var.name] = origins[result.value.name]
+    return origins
+
+
 def without_origins(mod: tvm.IRModule) -> tvm.IRModule:
     """Return `mod` without what it carries of its origins."""
     return mod.without_attr(_ORIGINS) if mod.attrs and _ORIGINS in mod.attrs else mod

@@ -80,12 +80,12 @@ def read_saved(
         SavedFileError, TargetError: As `load` does.
     """
     manifest = _read_manifest(archive)
-    reason = refusal(manifest.settings)
-    if reason is not None and not to_explain:
-        raise reason
     for name, digest in manifest.checksums.items():
         if verify or not name.endswith(".safetensors"):
             archive.check(name, digest)
+    reason = refusal(manifest.settings)
+    if reason is not None and not to_explain:
+        raise reason
     how = _Loading(share, None if reason is None else ForeignProgram(reason))
     read = [_read_subgraphs(form, archive) for form in manifest.forms]
     if apart and reason is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import tvm
 from tvm import relax, tirx
@@ -15,7 +16,9 @@ from fusion.bindings import Bindings, call_name
 from fusion.context import Context
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.imported import ImportedModel
+from fusion.frontends.origins import all_origins
 from fusion.lowered import Lowered
+from fusion.model_graph import MAPPED, ModelGraph
 from fusion.module.build import plan_branches
 from fusion.module.foreign_program import ForeignProgram
 from fusion.module.offload_program import offload
@@ -43,7 +46,7 @@ def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Con
     if lowered is None or imported.fallbacks:
         nodes = ", ".join(f"{node.op} {node.node!r}: {node.reason}" for node in imported.fallbacks[:_NAMED])
         raise UnsupportedOperatorError(f"{ctx.compiler.device} runs no part of ONNX Runtime", why=nodes, hint=_HINT)
-    code = device_code(lowered, len(imported.inputs), ctx)
+    code = device_code(lowered, len(imported.inputs), ctx, {} if imported.mod is None else all_origins(imported.mod))
     graph, reason = lowered.graph, refusal(settings)
     return Specialization(
         inputs=imported.inputs,
@@ -58,17 +61,22 @@ def specialize_device(imported: ImportedModel, lowered: Lowered | None, ctx: Con
     )
 
 
-def device_code(lowered: Lowered, n_inputs: int, ctx: Context) -> Code:
+def device_code(
+    lowered: Lowered, n_inputs: int, ctx: Context, origins: Mapping[str, str] = MappingProxyType({})
+) -> Code:
     """Return the code of `lowered`, or of a part of a model, for the device of `ctx`; its `main` takes so many inputs
     before the weights.
+
+    Args:
+        origins: What errors call the operators of the model, by the names of their results.
 
     Raises:
         UnsupportedOperatorError, NotInstalledError: As `specialize_device`.
     """
-    _require_templates(lowered.kernels, ctx.compiler.device)
+    _require_templates(lowered, ctx.compiler.device, origins)
     with ctx.target:
         mod, plan = plan_branches(lowered.mod, n_inputs)
-    _require_kernels_alone(mod, plan, ctx.compiler.device)
+    _require_kernels_alone(mod, plan, ctx.compiler.device, _Places(lowered.graph, origins))
     called = {call.kernel for call in plan.calls}
     functions = {
         symbol.name_hint: func
@@ -93,20 +101,46 @@ def _with_estimates(kernels: Mapping[str, KernelInfo], code: Code, settings: Set
     return {name: estimated(info) for name, info in kernels.items()}
 
 
-def _require_templates(kernels: Mapping[str, KernelInfo], device: str) -> None:
-    without = [info for info in kernels.values() if info.template == UNSCHEDULED]
+@dataclass(frozen=True)
+class _Places:
+    """Where in the model the steps of a compiled one come from: `origins` as of `device_code`."""
+
+    graph: ModelGraph
+    origins: Mapping[str, str]
+
+    def of(self, steps: Collection[str]) -> str:
+        """Return the operators that are parts of the kernels and called functions of these names, or, where passes gave
+        their results other names, those that are called so; "" without any."""
+        calls = {position for position, call in enumerate(self.graph.calls) if call.op in steps}
+        alike = {step.rpartition(".")[2] for step in steps}
+        alike |= {name.rstrip("0123456789") for name in alike}
+        operators = self.graph.operators
+        followed = [each.name for each in operators if each.how == MAPPED and calls.intersection(each.calls)]
+        named = [each.name for each in operators if each.op.rpartition(".")[2] in alike]
+        found = (self.origins[name] for name in followed or named if name in self.origins)
+        return _listed(list(dict.fromkeys(found)))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _NAMED
+    return "; ".join(texts[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _require_templates(lowered: Lowered, device: str, origins: Mapping[str, str]) -> None:
+    without = [info for info in lowered.kernels.values() if info.template == UNSCHEDULED]
     if not without:
         return
-    rest = f", and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-    named = ", ".join(" ".join(info.ops) or info.name for info in without[:_NAMED])
+    names = [" ".join(info.ops[:_NAMED]) + " ..." * (len(info.ops) > _NAMED) or info.name for info in without]
+    reasons = dict.fromkeys(info.note for info in without)
     raise UnsupportedOperatorError(
-        f"no kernel of {device} computes {named}{rest}",
-        why="; ".join(f"{info.name}: {info.note}" for info in without[:_NAMED]),
+        f"no kernel of {device} computes {_listed(names)}",
+        where=_Places(lowered.graph, origins).of({info.name for info in without}),
+        why=_listed(list(reasons)),
         hint=_HINT,
     )
 
 
-def _require_kernels_alone(mod: tvm.IRModule, plan: RunPlan, device: str) -> None:
+def _require_kernels_alone(mod: tvm.IRModule, plan: RunPlan, device: str, places: _Places) -> None:
     """Raise where `main` does more than call kernels on tensors whose places the plan knows."""
     main = mod["main"]
     calls = [
@@ -118,6 +152,7 @@ def _require_kernels_alone(mod: tvm.IRModule, plan: RunPlan, device: str) -> Non
         names = sorted({str(getattr(call.op, "global_symbol", call.op)) for call in calls}) or ["branches"]
         raise UnsupportedOperatorError(
             f"a run on {device} would need the host between two kernels",
+            where=places.of(names),
             why=f"for {', '.join(names[:_NAMED])}",
             hint=_HINT,
         )

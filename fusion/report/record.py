@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
-from tvm import relax
 
 from backends.tensorir.lower_anchors import LoweredAnchors
 from fusion.facts import Facts, PassResult
 from fusion.frontends.imported import ImportedModel
-from fusion.frontends.origins import origins_of
+from fusion.frontends.origins import all_origins
 from fusion.model_graph import FOLDED, INFERRED, MAPPED, GraphCall, KeptEdge, ModelGraph, SourceOperator
 from fusion.passes.concats import Placement
 from fusion.passes.layout import StoredIn
@@ -100,21 +99,12 @@ class Trace:
 def notes_of(facts: Facts, mod: tvm.IRModule) -> list[str]:
     """Return what the passes over the imported graph `mod` did and declined to do, one sentence each, which say of
     which operators of the model they are where those are known."""
-    origins, stored = _read_origins(mod), facts.get(StoredIn)
+    origins, stored = all_origins(mod), facts.get(StoredIn)
     held = dict(origins)  # what is the result keeps its variable
     for name, variables in stored.variables.items():
         held.update((each, origins[name]) for each in variables if name in origins)
     own = *facts.get(Log).notes(origins), *facts.get(PlacedRegions).notes, *facts.get(Taken).notes
     return [*own, *stored.declines.notes(origins), *facts.get(LoweredAnchors).declines.notes(held)]
-
-
-def _read_origins(mod: tvm.IRModule) -> dict[str, str]:
-    """Return the operators of the model that the variables of an imported `mod` are of, its result among them."""
-    origins, body = dict(origins_of(mod)), mod["main"].body
-    result = body.blocks[-1].bindings[-1] if body.blocks and body.blocks[-1].bindings else None
-    if isinstance(result, relax.VarBinding) and isinstance(result.value, relax.Var) and result.value.name in origins:
-        origins[result.var.name] = origins[result.value.name]
-    return origins
 
 
 def record_graph(

@@ -280,6 +280,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ('use effort="fast"', "use --effort fast"),
         ("effort='max' is not", "--effort max is not"),
         ('target="llvm -mcpu=x86-64-v3"', '--target "llvm -mcpu=x86-64-v3"'),
+        ("write it as a list, which may name several: target=['cuda:0']", "the command takes --target cuda"),
     ],
 )
 def test_errors_in_the_words_of_the_command(python: str, command: str) -> None:

@@ -11,6 +11,7 @@ from backends.cuda.packages import find_in_package
 from fusion.errors import InternalError, NotInstalledError
 
 _SECONDS = 300
+"""For one kernel, which takes seconds and on a busy machine many times as long; a linker, which takes 0.1, has less."""
 _LOG = 1000
 
 

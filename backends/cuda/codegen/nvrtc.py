@@ -12,6 +12,8 @@ from backends.cuda.packages import find_in_package
 from fusion.errors import InternalError, NotInstalledError
 
 PACKAGE = "nvidia-cuda-nvrtc-cu12"
+_NO_BUILTINS = 7
+"""NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: it does not find libnvrtc-builtins, which lies beside it."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,26 @@ def find_nvrtc() -> str | None:
     return find_in_package("cuda_nvrtc", "lib/libnvrtc.so.*") or ctypes.util.find_library("nvrtc")
 
 
+def nvrtc_version() -> str:
+    """Return the version of NVRTC and where it is; "none" without."""
+    path = find_nvrtc()
+    if path is None:
+        return "none"
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    try:
+        failed = ctypes.CDLL(path).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    except OSError as error:
+        return f"{path} cannot be loaded: {error}"
+    return f"fails with its error {failed}: {path}" if failed else f"{major.value}.{minor.value} ({path})"
+
+
 def assemble(source: str, arch: str) -> Assembled:
     """Return the code of CUDA C for devices such as "sm_80".
 
     Where there is no NVRTC, nvcc makes it, which takes seconds a kernel.
 
     Raises:
-        NotInstalledError: There is neither, or it does not know the architecture.
+        NotInstalledError: There is neither, or it does not know the architecture, or its own files are not whole.
         InternalError: It refuses the text, which is ours; the reason is what it says.
     """
     nvcc = find_nvcc() if find_nvrtc() is None else None
@@ -53,7 +68,14 @@ def assemble(source: str, arch: str) -> Assembled:
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "")
     try:
         failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
-        _check(failed, _bytes(nvrtc, "ProgramLog", program).decode(errors="replace") if failed else "")
+        log = _bytes(nvrtc, "ProgramLog", program).rstrip(b"\0").decode(errors="replace") if failed else ""
+        if failed == _NO_BUILTINS:
+            raise NotInstalledError(
+                "NVRTC is not installed whole",
+                why=log.strip()[:1000] or "it does not find its libnvrtc-builtins",
+                hint=f"install it again: pip install --force-reinstall {PACKAGE}",
+            )
+        _check(failed, log)
         return Assembled(_bytes(nvrtc, "CUBIN", program), _bytes(nvrtc, "PTX", program).rstrip(b"\0"))
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

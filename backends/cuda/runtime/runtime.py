@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
+from backends.cuda.codegen.nvcc import find_nvcc
+from backends.cuda.codegen.nvrtc import nvrtc_version
 from backends.cuda.devices import DEVICES
+from backends.cuda.libraries.cublaslt.library import LIBRARY as CUBLASLT
+from backends.cuda.libraries.cudnn.library import LIBRARY as CUDNN
 from backends.cuda.runtime.code_file import CodeFile
 from backends.cuda.runtime.device import choose_device, device_of, driver_version, find_devices
 from backends.cuda.runtime.estimates import estimate_kernels
@@ -21,12 +26,13 @@ class CudaRuntime:
     """A `DeviceRuntime`."""
 
     def describe(self) -> dict[str, str]:
-        """See `DeviceRuntime`."""
+        """See `DeviceRuntime`; and what of NVIDIA's is installed that compiles kernels, or runs in their place."""
         try:
             found = {device.label: str(device) for device in find_devices()}
-            return {**found, "cuda driver": f"of CUDA {driver_version()}"}
+            found["cuda driver"] = f"of CUDA {driver_version()}"
         except FusionError as error:
-            return {"cuda": f"{error.what}: {error.why}"}
+            found = {"cuda": f"{error.what}: {error.why}"}
+        return {**found, "nvrtc": nvrtc_version(), "nvcc": find_nvcc() or "none", **_library_versions()}
 
     def figures(self) -> tuple[DeviceFigures, ...]:
         """See `DeviceRuntime`."""
@@ -67,6 +73,17 @@ class CudaRuntime:
     ) -> CudaExecutable:
         """See `DeviceRuntime`."""
         return CudaExecutable(choose_device(CodeFile(code).archs, ordinal), code, run, weights)
+
+
+def _library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that may run kernels, by what `backends=` calls them."""
+    found = {}
+    for name, library in (("cublaslt", CUBLASLT), ("cudnn", CUDNN)):
+        try:
+            found[name] = library.version
+        except PackageNotFoundError:
+            found[name] = f"none: pip install {library.packages[0]}"
+    return found
 
 
 RUNTIME = CudaRuntime()

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
+import torch
+import tvm
 from onnx import helper, numpy_helper
+from torch.nn import functional as F
 
 import fusion
 from backends.cuda.codegen import nvrtc
 from fusion import context
-from fusion.errors import NotInstalledError, TargetError, UnsupportedOperatorError
+from fusion.errors import NotInstalledError, SavedFileError, ShapeError, TargetError, UnsupportedOperatorError
 from fusion.frontends import import_model
 from fusion.pipeline import lower
 from tests.backends.cuda.emulate_zoo import Sectors
 from tests.backends.cuda.emulator.emulate import WHY_NOT, EmulatedError
 from tests.backends.cuda.planned import run_planned
+from tests.backends.cuda.test_torch_attention import Computed
+from tests.module import small_models
 
 TARGET = "cuda -arch=sm_80"
 _WEIGHTS = {"g": (32,), "e": (32,), "u": (32, 72), "p": (72,), "d": (72, 32), "q": (32,), "h": (32, 10), "r": (10,)}
@@ -254,6 +259,11 @@ def test_the_file_has_the_code_and_a_run_says_what_to_do(tmp_path: Path) -> None
         with pytest.raises(TargetError, match="no driver of CUDA devices") as error:
             use()
         assert "llvm" in error.value.hint
+    saved = bytearray((tmp_path / "module.fusion").read_bytes())
+    saved[saved.index(form.code.library()) + 200] ^= 0xFF
+    (tmp_path / "damaged.fusion").write_bytes(saved)
+    with pytest.raises(SavedFileError, match="damaged"):
+        fusion.load(tmp_path / "damaged.fusion")
 
 
 @pytest.mark.usefixtures("assembler")
@@ -270,6 +280,49 @@ def test_a_device_that_is_not_known_is_an_error(target: str, error: str) -> None
     assert "-arch=NAME" in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ("-arch=sm_80 -foo=1", "no option 'foo'"),
+        ("-arch=sm_80 -mcpu=x", "no option 'mcpu'"),
+        ("-arch=sm_80 -libs=cublas", "no option 'libs'"),
+        ("-arch=sm_80 -max_num_threads=64", "no option 'max_num_threads'"),
+        ("-arch=sm_80 -arch=sm_90", "'arch' more than once"),
+    ],
+)
+def test_an_option_that_nothing_reads_is_an_error(options: str, error: str) -> None:
+    with pytest.raises(TargetError, match=error):
+        context.resolve(f"cuda {options}")
+
+
+def test_targets_of_tvm_are_taken() -> None:
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90", "max_num_threads": 512})
+    assert context.resolve(target).compiler.features == {"sm_90"}
+
+
+@pytest.mark.usefixtures("assembler")
+def test_open_dimensions_are_told_where_no_driver_is() -> None:
+    with pytest.raises(ShapeError) as error:
+        fusion.compile(small_models.mlp("batch"), TARGET)
+    assert "one size of each dimension" in error.value.why
+    assert "driver" not in str(error.value)
+
+
+def test_nvrtc_without_its_builtins_is_to_be_installed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error 7, as NVRTC 12.9 gives it where libnvrtc-builtins.so.12.9 is away."""
+    library = SimpleNamespace(
+        nvrtcCreateProgram=lambda *given: 0, nvrtcCompileProgram=lambda *given: 7, nvrtcDestroyProgram=lambda *given: 0
+    )
+    monkeypatch.setattr(nvrtc, "find_nvrtc", lambda: "libnvrtc.so.12")
+    monkeypatch.setattr(nvrtc, "_library", lambda: library)
+    monkeypatch.setattr(nvrtc, "_require_arch", lambda *given: None)
+    monkeypatch.setattr(nvrtc, "_bytes", lambda *given: b"nvrtc: error: failed to open libnvrtc-builtins.so.12.9\0")
+    with pytest.raises(NotInstalledError, match="not installed whole") as error:
+        nvrtc.assemble("// a kernel", "sm_80")
+    assert "builtins" in error.value.why
+    assert "--force-reinstall" in error.value.hint
+
+
 def test_without_nvrtc_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "find_nvrtc", lambda: None)
     monkeypatch.setattr(nvrtc, "find_nvcc", lambda: None)
@@ -281,6 +334,21 @@ def test_without_nvrtc_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("assembler")
 def test_an_operator_without_a_kernel_is_named() -> None:
-    nodes = [helper.make_node("CumSum", ["x", "axis"], ["y"])]
-    with pytest.raises(UnsupportedOperatorError, match="cumsum"):
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("CumSum", ["r", "axis"], ["y"], name="sums")]
+    with pytest.raises(UnsupportedOperatorError, match="cumsum") as error:
         fusion.compile(model(nodes, (4, 5), (4, 5), axis=np.array(1)), target=TARGET)
+    assert error.value.where == "CumSum 'sums'"
+    assert error.value.why.count("declined") == 1
+
+
+@pytest.mark.usefixtures("assembler")
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: torch.cumsum(x * 2, 1), lambda x: F.one_hot(x.long(), 5), lambda x: F.adaptive_avg_pool1d(x, 5)],
+)
+def test_errors_have_the_module_and_the_line_of_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    network = torch.nn.Sequential(Computed(function))
+    with pytest.raises(UnsupportedOperatorError) as error:
+        fusion.compile((network, (torch.ones(3, 7),)), target=TARGET)
+    assert "module '0'" in error.value.where
+    assert "in forward" in error.value.where
