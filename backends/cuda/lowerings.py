@@ -5,18 +5,22 @@ Sums are float32 whatever is multiplied; the result is rounded behind them, in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from tvm import relax, te, tirx
+from tvm.ir import GenericConst
 
 from backends.backend import Lowering
+from backends.cuda.kernels.device_arithmetic import NARROW
 from backends.tensorir.emit import Expr
-from fusion.constants import reshaped, transposed
+from fusion.bindings import call_name
+from fusion.constants import constant, reshaped, transposed
 from fusion.declined import Declined
 from fusion.shapes import is_static, static_shape
+from fusion.tensors import as_numpy, numpy_dtype
 from partition.access import ANCHOR, BATCH_MATMUL
 
 _PRODUCT = "product"
@@ -76,8 +80,13 @@ def _sums_of_rows(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
 
 def _of(operand: te.Tensor, batch: list[Expr]) -> list[Expr]:
     """Return the batch that a broadcast operand is read at."""
-    extents = [int(extent) for extent in operand.shape[:-2]]
-    own = batch[len(batch) - len(extents) :]
+    return _at_broadcast(operand.shape[:-2], batch)
+
+
+def _at_broadcast(shape: Sequence[Expr], at: Sequence[Expr]) -> list[Expr]:
+    """Return where a tensor is read that is broadcast."""
+    extents = [int(extent) for extent in shape]
+    own = at[len(at) - len(extents) :]
     return [index if extent != 1 else tirx.const(0, "int64") for extent, index in zip(extents, own, strict=True)]
 
 
@@ -183,6 +192,51 @@ def _sums_of_spread(
     return _rounded(_anchor(shape, sum_over_taps, "conv2d_transpose"), dtype)
 
 
+@dataclass(frozen=True)
+class _NarrowShift:
+    """A `Lowering`: what is added to sums of narrow numbers lies as a constant as narrow as they are, where that is
+    exact, as it is of a model's own biases; kernels widen it where they load it. cuDNN has no engine for another."""
+
+    name: str = "sum with a narrow constant"
+
+    def concerns(self, builder: relax.BlockBuilder, call: relax.Call) -> bool:
+        """Return whether sums and such a constant are added, which has fewer axes or some of extent 1."""
+        return self._narrow(builder, call) is not None
+
+    def apply(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        """Return the sum with the constant as narrow as what was multiplied."""
+        sums, _ = call.args
+        return builder.call_te(_sum_with_widened, sums, self._narrow(builder, call), primfunc_name_hint="add")
+
+    def _narrow(self, builder: relax.BlockBuilder, call: relax.Call) -> GenericConst | None:
+        sums, shift = call.args
+        dtype = _multiplied(builder, sums)
+        if not dtype or not isinstance(shift, GenericConst) or static_shape(sums) != static_shape(call):
+            return None
+        array = as_numpy(shift.value)
+        with np.errstate(over="ignore"):
+            narrow = array.astype(numpy_dtype(dtype))
+        return constant(narrow) if np.array_equal(narrow.astype(array.dtype), array) else None
+
+
+def _multiplied(builder: relax.BlockBuilder, sums: relax.Expr) -> str:
+    """Return the narrow dtype of the operands of which an anchor made sums in float32; "" for anything else."""
+    made = builder.lookup_binding(sums) if isinstance(sums, relax.Var) else None
+    if made is None or call_name(made) != "call_tir" or str(sums.ty.dtype.dtype) != "float32":
+        return ""
+    _, operands = made.args
+    dtypes = {str(operand.ty.dtype.dtype) for operand in operands.fields}
+    return next(iter(dtypes)) if len(dtypes) == 1 and dtypes <= NARROW else ""
+
+
+def _sum_with_widened(sums: te.Tensor, shift: te.Tensor) -> te.Tensor:
+    return te.compute(
+        sums.shape,
+        lambda *at: sums(*at) + shift(*_at_broadcast(shift.shape, at)).astype(sums.dtype),
+        name="add",
+    )
+
+
 def _sum(left: Expr, right: Expr, axes: list[tirx.IterVar]) -> Expr:
     wide = [factor if str(factor.ty.dtype) == "float32" else factor.astype("float32") for factor in (left, right)]
     return te.sum(wide[0] * wide[1], axis=axes)
@@ -199,6 +253,7 @@ def _rounded(sums: te.Tensor, dtype: str) -> te.Tensor:
 
 
 LOWERINGS: Mapping[str, tuple[Lowering, ...]] = {
+    "relax.add": (_NarrowShift(),),
     "relax.matmul": (_Product("matmul", _matmul),),
     "relax.nn.conv2d": (_Product("conv2d", _conv2d),),
     "relax.nn.conv2d_transpose": (_Product("conv2d_transpose", _conv2d_transpose),),

@@ -13,11 +13,11 @@ from tvm.ir import GenericConst
 
 from fusion.bindings import call_name, data_of
 from fusion.constants import constant
-from fusion.passes.numpy_operators import BROADCASTS, GENERATORS, OPERATORS, Array
+from fusion.passes.numpy_operators import BROADCASTS, GENERATORS, MOVES, OPERATORS, Array
 from fusion.passes.rebuild import rebuild_main
 from fusion.shapes import known_extents
 from fusion.system.memory import usable_memory
-from fusion.tensors import tensor_bytes
+from fusion.tensors import as_numpy, numpy_dtype, tensor_bytes
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,11 @@ def _fold(
         return None
     args = [arg for arg in value.args if not isinstance(arg, relax.ShapeExpr) and not _are_numbers(arg)]
     found = [known.get(arg) if isinstance(arg, relax.Var) else _given(arg) for arg in args]
-    operands = [operand for operand in found if operand is not None and _is_plain(operand.value)]
+    kept = _MOVED if call_name(value) in MOVES else _COMPUTED
+    operands = [each for each in found if each is not None and str(each.value.ty.dtype.dtype) in kept]
     if len(operands) < len(found):
         return None
-    arrays = [operand.value.value.numpy() for operand in operands]
+    arrays = [as_numpy(operand.value.value) for operand in operands]
     if not has_value(value, arrays):
         return None
     result = builder.normalize(value).ty
@@ -104,7 +105,7 @@ def _fold(
     is_kept = call_name(value) not in BROADCASTS and (is_small or dtype == "bool")
     with np.errstate(all="ignore"):
         folded = evaluate(value, arrays)
-    made = constant(folded.astype(dtype, copy=False).reshape(shape))
+    made = constant(folded.astype(numpy_dtype(dtype), copy=False).reshape(shape))
     return _Known(made, is_kept, elements)
 
 
@@ -165,15 +166,15 @@ def _is_tensor(value: relax.Expr) -> bool:
     return isinstance(value, GenericConst) and isinstance(value.value, tvm.runtime.Tensor)
 
 
-def _is_plain(operand: GenericConst) -> bool:
-    """Return whether numpy has the constant's type; bfloat16, float8 and int4 are left alone."""
-    return str(operand.ty.dtype.dtype) in _NUMPY_TYPES
-
-
-_NUMPY_TYPES = {
+_COMPUTED = {
     "bool",
     "float16",
     "float32",
     "float64",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 }
+"""What NumPy computes in; float8 and int4 are left alone."""
+
+
+_MOVED = _COMPUTED | {"bfloat16"}
+"""What is moved and cast: as a bias of bfloat16 is widened for sums."""

@@ -95,6 +95,9 @@ BROADCASTS = ("full", "broadcast_to")
 GENERATORS = ("arange", *BROADCASTS)
 """Operators that generate a tensor from scalars and a shape."""
 
+MOVES = ("reshape", "expand_dims", "squeeze", "flatten", "permute_dims", "strided_slice", "astype")
+"""Operators whose results are elements of their operand, of any dtype."""
+
 OPERATORS: dict[str, Evaluate] = {
     **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _reshaped),
     "permute_dims": _permuted,

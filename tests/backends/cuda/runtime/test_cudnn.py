@@ -11,7 +11,9 @@ import ml_dtypes  # noqa: F401, so that NumPy knows bfloat16
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import helper
+from torch import Tensor, nn
 from tvm import relax
 from tvm.relax import op
 
@@ -27,6 +29,7 @@ from backends.cuda.runtime.device import find_devices, open_device
 from fusion.context import resolve
 from fusion.declined import Declined
 from fusion.errors import ExecutionError, FusionError, InternalError, LimitError, NotInstalledError, TargetError
+from fusion.tensors import numpy_dtype
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.fake.fake_cuda import FakeCuda, FakeTensor
 from tests.backends.cuda.fake.fake_cudnn import FakeCudnn, fake_cudnn
@@ -270,6 +273,35 @@ def test_a_model_runs_its_convolutions_on_the_library(tmp_path: Path, cudnn: Fak
     first, second = cudnn.convolutions[:2]
     assert first.endswith("type 0, strides 2 2, dilations 1 1, before 1 1, after 1 1, bias, relu")
     assert second.endswith(", residual, bias, relu")
+
+
+class Residual(nn.Module):
+    """Two convolutions with biases, and what they read added to the second."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.second(torch.relu(self.first(x))) + x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_model_of_narrow_numbers_gives_it_biases_as_narrow(dtype: torch.dtype, cudnn: FakeCudnn) -> None:
+    """Sums are float32 in the graph, and so is what is added to them; it has engines for tensors of one type alone."""
+    torch.manual_seed(3)
+    net, x = nn.Sequential(Residual(16), Residual(16)).eval().to(dtype), torch.randn(2, 16, 7, 9).to(dtype)
+    module = fusion.compile((net, (x,)), "cuda -arch=sm_80", **NAMED)
+    kernels = module.specializations[0].kernels.values()
+    assert {info.template for info in kernels} == {"cudnn", "transposes"}
+    assert "declined" not in str(module.explain())
+    given = x.float().numpy().astype(numpy_dtype(str(dtype).removeprefix("torch.")))
+    made = np.asarray(module(given)[0]).astype(np.float64)
+    expected = net.double()(x.double()).detach().numpy()
+    np.testing.assert_allclose(made, expected, rtol=0, atol=4 * torch.finfo(dtype).eps * np.abs(expected).max())
+    assert [each.rpartition("after 1 1, ")[2] for each in cudnn.convolutions[:4]] == [
+        "bias, relu", "residual, bias, relu", "bias, relu", "residual, bias, relu"
+    ]  # fmt: skip
 
 
 def test_descriptors_end_with_what_made_them(cudnn: FakeCudnn) -> None:
