@@ -14,8 +14,15 @@ from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
 
 _LEAST_S = 0.02
 """That a block of runs of a module takes: of fewer runs the least is noise."""
+_TURN_S = 0.002
+"""That a turn takes at least: behind one that slept or was long, the first runs of a short one are of a slow clock, of
+caches without it and of threads asleep. One of 7 us took 110 us behind each sleep of 50 ms."""
+_TURN_RUNS = 2
+"""Of a turn, where there is time: the least counts, which is not the first."""
 _FAR_BEHIND = 1.2
 """Times as long as the first: nobody asks by how much."""
+_HOPELESS = 10.0
+"""Times as long as the first: it takes no turn in blocks, of which it would have nearly all the time."""
 
 
 def agrees(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
@@ -30,30 +37,39 @@ def agrees(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
 
 
 def compare(runs: Mapping[int, Callable[[], object]], seconds: float, kernel: int = 0) -> dict[int, Times]:
-    """Return the least time of each candidate for a kernel in blocks of runs, one candidate after the other in each; of
-    one block where all others are far behind the first, number 0, in that."""
+    """Return the least time of each candidate for a kernel in blocks of runs, in each of which they take turns; of one
+    block where all others are far behind the first, number 0, in that. What those that are hopeless took
+    before is their only block."""
     trials = {place: Trial(kernel, place) for place in runs}
-    first = {place: min(_timed(run, trials[place]), _timed(run, trials[place])) for place, run in runs.items()}
-    wanted = max(BLOCK_RUNS, math.ceil(_LEAST_S / min(first.values())))
-    count = max(1, min(wanted, int(seconds / BLOCKS / sum(first.values()))))
-    times = {place: Times(took) for place, took in first.items()}
+    first = {place: _turn(run, _TURN_RUNS, trials[place]) for place, run in runs.items()}
+    left = {place: each for place, each in first.items() if each <= _HOPELESS * first[0]}
+    least = min(left.values())
+    took = sum(max(_TURN_S, _TURN_RUNS * each) for each in left.values())
+    wanted = max(BLOCK_RUNS / _TURN_RUNS, _LEAST_S / max(_TURN_S, _TURN_RUNS * least))
+    turns = max(1, min(math.ceil(wanted), int(seconds / BLOCKS / took)))
+    count = _TURN_RUNS if BLOCKS * took <= seconds else 1
+    times = {place: Times(each, [] if place in left else [each]) for place, each in first.items()}
     say(Comparing())
     for _ in range(BLOCKS):
-        least = dict.fromkeys(runs, math.inf)
-        for _ in range(count):
-            for place, run in runs.items():
-                least[place] = min(least[place], _timed(run, trials[place] if count == 1 else None))
-        for place, took in least.items():
-            times[place].blocks.append(took)
-        if all(took > _FAR_BEHIND * least[0] for place, took in least.items() if place):
+        block = dict.fromkeys(left, math.inf)
+        for _ in range(turns):
+            for place in left:
+                block[place] = min(block[place], _turn(runs[place], count, trials[place] if turns == 1 else None))
+        for place, each in block.items():
+            times[place].blocks.append(each)
+        if all(found > _FAR_BEHIND * block[0] for place, found in block.items() if place):
             break
     return times
 
 
-def _timed(run: Callable[[], object], trial: Trial | None = None) -> float:
-    """Return the seconds of a run; of one that may be long it is said first whose it is, as who waits gives up."""
-    if trial is not None:
-        say(Trying(trial))
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
+def _turn(run: Callable[[], object], count: int, trial: Trial | None = None) -> float:
+    """Return the least seconds of `count` runs in a row, and of more that fit into the time of a turn; of one that may
+    be long it is said before each whose it is, as who waits gives up."""
+    ends, least = time.perf_counter() + _TURN_S, math.inf
+    while count > 0 or time.perf_counter() < ends:
+        if trial is not None and count > 0:
+            say(Trying(trial))
+        started = time.perf_counter()
+        run()
+        least, count = min(least, time.perf_counter() - started), count - 1
+    return least
