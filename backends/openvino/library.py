@@ -22,6 +22,11 @@ _INPUT = "input"
 _DTYPES = frozenset({"float32", "bool"})
 """Its CPU plugin (2026.4) computes float64 as float32 and int64 as int32: 1 + 1e-12 is 1, 2**40 + 1 is 1. It adds int32
 exactly; nobody has looked at its other operators of that."""
+_OF_NAN = {
+    "relax.greater": "OpenVINO takes NaN to be greater than anything",
+    "relax.greater_equal": "OpenVINO takes NaN to be greater than anything",
+}
+"""What its kernels (2026.4) decide otherwise: a wrong mask or branch shows no NaN behind it."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class OpenVinoRegions:
         others = dtypes_of(call) - _DTYPES
         if others:
             return f"OpenVINO computes {', '.join(sorted(others))} as other dtypes"
+        if call.op.name in _OF_NAN:
+            return _OF_NAN[call.op.name]
+        if call.op.name == "relax.astype" and str(call.attrs.dtype) == "bool":
+            return "OpenVINO makes false of NaN"
         try:
             export_alone(call)
         except UnsupportedOperatorError as reason:
