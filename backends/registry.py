@@ -48,6 +48,9 @@ _RUNTIMES = {"cuda": "backends.cuda.runtime.runtime"}
 _MODEL_RUNNER = "backends.onnxruntime.backend"
 """The module whose `BACKEND` runs what no kernels are written for."""
 
+_failed: dict[str, str] = {}
+"""How the import of what another package registers last failed, by name."""
+
 
 def others() -> dict[str, EntryPoint]:
     """Return what other packages register, by name; nothing of it is imported. Looking takes 2 to 7 ms."""
@@ -71,9 +74,11 @@ def other(name: str) -> Any:
     entry = others().get(name)
     if entry is None:
         return None
+    _failed.pop(name, None)
     try:
         return entry.load()
     except Exception as error:  # whatever a package of somebody else raises
+        _failed[name] = f"{type(error).__name__}: {error}"
         _log.warning("the backend %r (%s) is left out: %s", name, entry.value, error)
     return None
 
@@ -143,9 +148,28 @@ def library(name: str) -> Library | GraphLibrary | DeviceLibrary:
             why="" if missing else f"{type(error).__name__}: {error}",
             hint=f"pip install {' '.join(packages)}",
         ) from error
-    raise NotInstalledError(
-        f"the backend {name!r} is not installed", hint=f"install the package that registers it as {GROUP!r}"
-    )
+    entry = others().get(name)
+    if entry is None:
+        raise NotInstalledError(
+            f"the backend {name!r} is not installed", hint=f"install the package that registers it as {GROUP!r}"
+        )
+    hint = f"update the package that registers {entry.value!r}, or remove it"
+    if found is None and name in _failed:
+        raise NotInstalledError(f"the backend {name!r} cannot be imported", why=_failed[name], hint=hint)
+    raise NotInstalledError(f"the backend {name!r} is no library", why=_why_no_library(found), hint=hint)
+
+
+def _why_no_library(found: object) -> str:
+    """Return what an object lacks."""
+    kinds = {
+        "Library": ("patterns", "export", "open"),
+        "GraphLibrary": ("version", "why_not_taken", "export", "open"),
+    }
+    missing = {kind: [each for each in names if not hasattr(found, each)] for kind, names in kinds.items()}
+    lacks = [f"{', '.join(names)} of a {kind}" for kind, names in missing.items() if names]
+    if len(lacks) < len(kinds):
+        return "its version is empty"
+    return f"{type(found).__name__} lacks {', and '.join(lacks)}"
 
 
 def host_library(name: str) -> Library | GraphLibrary:

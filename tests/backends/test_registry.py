@@ -14,7 +14,7 @@ from backends import registry
 from backends.cpu.backend import BACKEND as CPU
 from fusion import context
 from fusion.apart import imports, process
-from fusion.errors import TargetError
+from fusion.errors import NotInstalledError, TargetError
 from tests.backends.importable import importable
 from tests.module import small_models
 
@@ -67,6 +67,28 @@ def test_a_package_that_cannot_be_imported_is_left_out(
     assert record.getMessage() == (
         "the backend 'slow' (slow_backend:BACKEND) is left out: No module named 'no_such_library'"
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "what", "why"),
+    [
+        ("raise ImportError('libfoo.so is not found')", "cannot be imported", "ImportError: libfoo.so is not found"),
+        (
+            "class Half:\n    patterns = ()\nBACKEND = Half()", "is no library",
+            "Half lacks export, open of a Library, and version, why_not_taken, export, open of a GraphLibrary",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_installed_is_not_told_to_be_installed(
+    source: str, what: str, why: str, installed: None, tmp_path: Path
+) -> None:
+    (tmp_path / "slow_backend.py").write_text(f"{source}\n")
+    sys.modules.pop("slow_backend", None)
+    with pytest.raises(NotInstalledError) as raised:
+        registry.library("slow")
+    assert raised.value.what == f"the backend 'slow' {what}"
+    assert raised.value.why == why
+    assert raised.value.hint == "update the package that registers 'slow_backend:BACKEND', or remove it"
 
 
 @pytest.mark.usefixtures("one_process_apart")
