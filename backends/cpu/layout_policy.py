@@ -11,10 +11,17 @@ from backends.cpu.costs import TRANSPOSE_BYTES_PER_CYCLE, TRANSPOSE_LAUNCH_CYCLE
 from fusion.bindings import call_name, data_of
 
 _MOST_PHASES = 16  # sorting a row's elements: windows of 32x32 over 64x128x128 took 173 us, of 16x16 100 us, of 8x8 64
-_DTYPES = {"nn.conv2d": {"float32", "bfloat16"}, "nn.conv2d_transpose": {"float32"}}
-"""Of operands that convolutions with an anchor have; their results are float32."""
-_OF_BYTES = (("uint8", "int8", "int32"), ("int16", "int32"))
-"""Those of operands and result, each once, of convolutions of bytes and of int16 that were bytes."""
+_OF_FLOAT32 = {("float32", "float32", "float32"): False}
+_ANCHORS = {
+    "nn.conv2d": {
+        **_OF_FLOAT32,
+        ("bfloat16", "bfloat16", "float32"): True,
+        ("uint8", "int8", "int32"): True,
+        ("int16", "int16", "int32"): True,
+    },
+    "nn.conv2d_transpose": _OF_FLOAT32,
+}
+"""By operator and the dtypes of image, weights and result, whether the weights of an anchor have to be constants."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +44,11 @@ class CpuLayouts:
 
     def why_not_channels_last(self, call: relax.Call, weights: relax.Expr) -> str:
         """See `LayoutPolicy`."""
-        dtypes, result = {str(arg.ty.dtype.dtype): None for arg in call.args}, str(call.ty.dtype.dtype)
-        if call_name(call) == "nn.conv2d" and (*dtypes, result) in _OF_BYTES:
-            return "" if isinstance(weights, GenericConst) else "its weights in bytes are no constant"
-        if result != "float32" or len(dtypes) > 1 or not dtypes.keys() <= _DTYPES[call_name(call)]:
-            return f"it computes in {' and '.join(dict.fromkeys((*dtypes, result)))}"
-        is_known = isinstance(weights, GenericConst) or "bfloat16" not in dtypes
-        return "" if is_known else "its weights in bfloat16 are no constant"
+        image, weight, result = (str(part.ty.dtype.dtype) for part in (*call.args, call))
+        known = _ANCHORS[call_name(call)].get((image, weight, result))
+        if known is None:
+            return f"it computes in {' and '.join(dict.fromkeys((image, weight, result)))}"
+        return f"its weights in {weight} are no constant" if known and not isinstance(weights, GenericConst) else ""
 
     def has_row_major_kernel(self, call: relax.Call) -> bool:
         """Return whether a depthwise convolution or a pooling of float32 images can read and write N, C, H, W."""

@@ -200,7 +200,7 @@ class _NarrowShift:
     name: str = "sum with a narrow constant"
 
     def concerns(self, builder: relax.BlockBuilder, call: relax.Call) -> bool:
-        """Return whether sums and such a constant are added, which has fewer axes or some of extent 1."""
+        """Return whether sums and such a constant are added, which makes them no larger."""
         return self._narrow(builder, call) is not None
 
     def apply(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -220,11 +220,11 @@ class _NarrowShift:
 
 
 def _multiplied(builder: relax.BlockBuilder, sums: relax.Expr) -> str:
-    """Return the narrow dtype of the operands of which an anchor made sums in float32; "" for anything else."""
+    """Return the narrow dtype of the operands of which a lowering made sums in float32; "" for anything else."""
     made = builder.lookup_binding(sums) if isinstance(sums, relax.Var) else None
     if made is None or call_name(made) != "call_tir" or str(sums.ty.dtype.dtype) != "float32":
         return ""
-    _, operands = made.args
+    _, operands, *_ = made.args
     dtypes = {str(operand.ty.dtype.dtype) for operand in operands.fields}
     return next(iter(dtypes)) if len(dtypes) == 1 and dtypes <= NARROW else ""
 

@@ -96,7 +96,7 @@ def _fold(
         return None
     result = builder.normalize(value).ty
     shape, dtype = known_extents(result.shape), str(result.dtype.dtype)
-    if shape is None:  # axes that only the run knows, of a reshape
+    if shape is None or dtype not in _MOVED:  # axes that only the run knows, of a reshape
         return None
     elements = max((operand.elements for operand in operands), default=0)
     is_small = prod(shape) <= max(_LARGE, 4 * elements, *(operand.kept_elements for operand in operands))

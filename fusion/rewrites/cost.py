@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from math import prod
 from typing import NamedTuple
 
-import numpy as np
-
 from fusion.operators import OPERATORS, Operator, OperatorKind, of_kind
 from fusion.rewrites.graph import CONSTANT, Value
+from fusion.tensors import tensor_bytes
 
 
 class GraphCost(NamedTuple):
@@ -55,10 +54,12 @@ def _operands(value: Value) -> Iterator[Value]:
 
 
 def _size(value: Value) -> int:
-    return prod(value.shape) * np.dtype(value.dtype).itemsize if value.dtype in _NUMPY else 0
+    return tensor_bytes(tuple(value.shape), value.dtype) if value.dtype in _TENSORS else 0
 
 
-_NUMPY = frozenset(("float16", "float32", "float64", "bool", "int8", "uint8", "int32", "int64"))
+_TENSORS = frozenset(
+    ("bfloat16", "float16", "float32", "float64", "bool", "int8", "uint8", "int16", "int32", "int64")
+)
 
 
 def _flops(value: Value) -> int:

@@ -162,6 +162,12 @@ def _exact(node: Any) -> Expr:
 
 def _to_integer(value: Expr, dtype: str, lanes: str) -> Expr:
     """Return a float as an integer by a function on the device: TVM's narrowing of indices fails on the lowest int64,
-    which comparisons would name."""
+    which comparisons would name.
+
+    Raises:
+        Declined: It is a float64, of which the function would take a part.
+    """
+    if str(value.ty.dtype).startswith("float64"):
+        raise Declined("it computes in float64")
     name = {"int32": "to_int32", "int64": "to_int64"}[dtype]
     return tirx.call_pure_extern(dtype + lanes, name, value)

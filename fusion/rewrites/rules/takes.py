@@ -87,18 +87,23 @@ ROWS_FIRST = Rule(
 )
 
 
+def _cast_of(root: Value) -> Value | None:
+    """Return the cast of which `root` takes rows, all of which are there: integers have no NaN to stand for others."""
+    return root.data if root.data.op == "astype" and str(root.attrs.mode) != "nan" else None
+
+
 def _cast_example(b: relax.BlockBuilder, x: relax.Var, rows: int = 2) -> relax.Expr:
     places = relax.const(np.arange(rows, dtype="int64")[::-1].copy())
-    return op.nn.relu(b.emit(op.take(b.emit(op.astype(x, "float16")), places, 1)))
+    return op.nn.relu(b.emit(op.take(b.emit(op.astype(x, "bfloat16")), places, 1)))
 
 
 CAST_BEHIND = Rule(
     name="cast_behind",
     form="take(astype(x), rows)  ->  astype(take(x, rows))",
     source="folklore: half precision has a cast behind the last normalisation, of which a classifier reads one row",
-    assumes="nothing",
+    assumes="no index stands for NaN",
     roots=frozenset(("take",)),
-    match=lambda root: root.data if root.data.op == "astype" else None,
+    match=_cast_of,
     build=lambda emit, root, cast: op.astype(emit(_taken_of(root, cast.data)), root.dtype),
     example=Example(_cast_example, ((2, 9, 40),)),
     near_miss=Example(lambda b, x: _cast_example(b, x, 9), ((2, 9, 40),)),

@@ -172,6 +172,19 @@ def test_a_short_reduction_is_one_launch() -> None:
     assert len(generate_kernels("kernel", emit_reductions(func, A100), "sm_80").launches) == 1
 
 
+@pytest.mark.parametrize("factor", [0, 1])
+def test_two_parts_of_one_tensor_are_read_where_each_lies(factor: int) -> None:
+    x = numbers(3, 50, 202)
+
+    def gated(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        one, other = (b.emit(op.strided_slice(x, [2], [begin], [begin + 101])) for begin in (0, 101 * factor))
+        return op.sum(b.emit(op.multiply(one, other)), 1)
+
+    wide = x.astype(np.float64)
+    expected = (wide[..., :101] * wide[..., 101 * factor :][..., :101]).sum(1)
+    np.testing.assert_allclose(run(gated, x)[0], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_nan_passes_in_a_maximum() -> None:
     x = numbers(4, 6)
     x[1, 2] = np.nan

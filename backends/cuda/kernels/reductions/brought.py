@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from tvm import tirx
@@ -151,22 +152,29 @@ def runs_of(stage: Stage, stored_bytes: int) -> ReductionRuns | None:
         stored_bytes: Of what is stored of a result.
     """
     results = prod(shape_of(stage.buffer))
-    every = {load.source: _affine(stage, load) for load in loads(stage.value)}
+    every: dict[Var, set[AffineRead | None]] = {}
+    for load in loads(stage.value):
+        every.setdefault(load.source, set()).add(_affine(stage, load))
     repeated = tuple(
-        buffer for buffer, read in every.items()
-        if read is not None and _is_repeated(read, stage) and _is_cut(read, stage) and dtype_of(buffer) in _DTYPES
+        buffer for buffer, places in every.items()
+        if dtype_of(buffer) in _DTYPES and all(map(partial(_is_held, stage), places))
     )  # fmt: skip
     if sum(map(_bytes_of, repeated)) > _SHARED_BYTES:
         repeated = ()
-    reads = [every[buffer] for buffer in every if prod(shape_of(buffer)) * _SMALL >= results and buffer not in repeated]
-    found = tuple(read for read in reads if read is not None)
-    if not found or len(found) < len(reads) or not any(_is_cut(read, stage) for read in found):
+    large = [buffer for buffer in every if prod(shape_of(buffer)) * _SMALL >= results and buffer not in repeated]
+    found = tuple(read for buffer in large if len(every[buffer]) == 1 for read in every[buffer] if read is not None)
+    if not found or len(found) < len(large) or not any(_is_cut(read, stage) for read in found):
         return None
     if not all(_is_ordered(read, stage) and dtype_of(read.buffer) in _DTYPES for read in found):
         return None
     fitting = list(_fitting(stage, found, repeated, stored_bytes))
     fewest = min((runs.sectors() for runs in fitting), default=0.0)
     return next((runs for runs in fitting if runs.sectors() <= _AS_FEW * fewest), None)
+
+
+def _is_held(stage: Stage, read: AffineRead | None) -> bool:
+    """Return whether blocks hold all of a tensor that is read so."""
+    return read is not None and _is_repeated(read, stage) and _is_cut(read, stage)
 
 
 def _bytes_of(buffer: Var) -> int:
