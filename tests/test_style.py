@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +125,12 @@ def test_every_class_has_a_name_of_its_own(trees: dict[Path, ast.Module]) -> Non
         for name in class_names(tree):
             places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert not {name: files for name, files in places.items() if len(files) > 1}
+
+
+def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+    """pytest imports them by their names, and collects none of two that share one."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert not [name for name, many in names.items() if many > 1]
 
 
 def test_private_state_is_no_argument(trees: dict[Path, ast.Module]) -> None:

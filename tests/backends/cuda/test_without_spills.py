@@ -21,6 +21,8 @@ from backends.cuda.schedule import schedule
 from tests.backends.cpu.kernels.memory_bound import prim_func
 from tests.backends.cuda.toolkit import WHY_NO_CUBIN, cubin_of
 
+_REGISTERS, _TOO_FEW = 65536, 64
+"""Of an SM, and those of a thread in which no tile of a convolution's sums lies."""
 _BOUNDS = "__launch_bounds__(128)"
 _KERNEL = CudaKernel(f"void {_BOUNDS} f();\nvoid {_BOUNDS} f() {{}}", "f", (), blocks=9, threads=128)
 
@@ -76,7 +78,8 @@ def test_a_convolution_whose_windows_take_many_registers_does_not_spill(arch: st
         return found.registers, found.local_bytes
 
     assert taken(launch.kernel, arch)[1] == 0
-    eager = replace(launch.kernel, source=leave_registers_for(3, launch.kernel.source))
+    blocks = _REGISTERS // (_TOO_FEW * launch.kernel.threads)
+    eager = replace(launch.kernel, source=leave_registers_for(blocks, launch.kernel.source))
     assert taken(eager, arch)[1] > 0
     kept = without_spills(eager, (arch,), taken)
     assert taken(kept, arch)[1] == 0
