@@ -62,6 +62,7 @@ class Results:
         before, after: Seconds of the network without and with what the decisions say.
         crashed: Candidates that failed: they ended the worker, it did not come back from them, or they raised.
         reasons: How each of those did.
+        notes: Why others were not measured.
         failure: Why there are no decisions.
         ended: Whether the process has ended, or did not come back, for whatever reason.
         begun: Whether it had said before that it tries something.
@@ -73,6 +74,7 @@ class Results:
     after: float = 0.0
     crashed: list[Trial] = field(default_factory=list)
     reasons: dict[Trial, str] = field(default_factory=dict)
+    notes: dict[Trial, str] = field(default_factory=dict)
     failure: str = ""
     ended: bool = False
     begun: bool = False
@@ -133,6 +135,7 @@ class MeasuringSession:
             if isinstance(answer, MeasuredNetwork):
                 results.decisions = list(answer.decisions)
                 results.before, results.after = answer.before, answer.after
+                results.notes.update(answer.reasons)
                 results.failure = "" if results.decisions else "nothing was measured"
             elif isinstance(answer, Failed):
                 _blame(trying, results, answer.why)

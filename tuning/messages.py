@@ -53,11 +53,13 @@ class MeasuredNetwork:
     Attributes:
         decisions: What `decide` says of each kernel.
         before, after: Seconds of the network without and with that.
+        reasons: Why some candidates were not measured, though nothing ended.
     """
 
     decisions: tuple[Decision, ...]
     before: float
     after: float
+    reasons: tuple[tuple[Trial, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ def read_answer(line: str) -> Answer:
     if fields.pop("kind") == ServerFacts.__name__:
         return ServerFacts(**fields)
     decisions = tuple(_decision(**decision) for decision in fields["decisions"])
-    return MeasuredNetwork(decisions, fields["before"], fields["after"])
+    reasons = tuple((Trial(**trial), why) for trial, why in fields["reasons"])
+    return MeasuredNetwork(decisions, fields["before"], fields["after"], reasons)
 
 
 def _decision(times: list[dict[str, Any]], **fields: Any) -> Decision:

@@ -252,7 +252,8 @@ class ChoosePlaces:
             try_libraries(self._graph.mod, self.ctx.graph_libraries, self.ctx.threads)
             with placement_bench(self.ctx) as bench:
                 taking, failed = self._compile(libraries)
-                idle_ones = (name for name in libraries if name not in taking)
+                idle_ones = [name for name in libraries if name not in taking]
+                self._reasons |= dict.fromkeys(idle_ones, "it takes no operator, or does not compile")
                 found += (placement_record(tasks[name], REGIONS, None, time.time()) for name in idle_ones)
                 if not taking and _MIXED not in names:
                     return found, failed
@@ -280,7 +281,8 @@ class ChoosePlaces:
             return []
         paths = [trials.bench.save(self._trial(name), self.ctx) for name in names]
         results = trials.bench.compare([trials.all_cpu, *paths], self._seconds)
-        self._reasons |= {names[trial.candidate - 1]: reason for trial, reason in results.reasons.items()}
+        reasons = {**results.notes, **results.reasons}
+        self._reasons |= {names[trial.candidate - 1]: reason for trial, reason in reasons.items()}
         if not results.decisions:
             raise Declined(results.failure)
         decision, points = results.decisions[0], {_MIXED: point_of(self._mixed, self._parts_of)}
@@ -379,7 +381,7 @@ def _lines(
         placed = f"{how} {name}" if name != _MIXED else name
         if not record.runs:
             if name != _MIXED:
-                why = "it takes no operator, or failed or was wrong while it was measured"
+                why = "it takes no operator, or failed or was wrong when it was measured before"
                 yield f"{name} runs nothing: {reasons.get(name, why)}"
         elif record.wins:
             yield f"with {placed} the model takes {took:.3f} ms, {base} {ours:.3f} ms"

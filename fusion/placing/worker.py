@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fusion.compiled_module import CompiledModule
+from fusion.errors import ExecutionError
 from fusion.load_saved import load
 from fusion.module.random_inputs import random_inputs
 from fusion.placing.compare import agrees, compare
@@ -38,6 +39,7 @@ def _measure(path: Path, skipped: Collection[Trial]) -> MeasuredNetwork:
         return measure_kernels(experiment, skipped)
     runs: dict[int, Run] = {}
     expected: Sequence[np.ndarray] = ()
+    reasons: dict[Trial, str] = {}
     for place, module in enumerate(experiment.modules):
         if Trial(0, place) in skipped:
             continue
@@ -45,16 +47,20 @@ def _measure(path: Path, skipped: Collection[Trial]) -> MeasuredNetwork:
         try:
             run = _opened(load(module, verify=False))
             found = run()
-        except Exception:
+        except Exception as error:
             if not place:
                 raise
+            why = error.why if isinstance(error, ExecutionError) and error.why else f"{type(error).__name__}: {error}"
+            reasons[Trial(0, place)] = f"it failed while it was measured: {why}"
             continue
         expected = expected if place else found
         if all(agrees(ours, theirs, experiment.tolerance) for ours, theirs in zip(expected, found, strict=True)):
             runs[place] = run
+        else:
+            reasons[Trial(0, place)] = "its results were wrong while it was measured"
     times = compare(runs, experiment.seconds)
     decision = decide(times, 1)
-    return MeasuredNetwork((decision,), decision.default_s, decision.seconds)
+    return MeasuredNetwork((decision,), decision.default_s, decision.seconds, tuple(reasons.items()))
 
 
 def _opened(module: CompiledModule) -> Run:
