@@ -256,14 +256,14 @@ def _is_cut(read: AffineRead, stage: Stage) -> bool:
 
 @dataclass(frozen=True)
 class BroughtRun:
-    """A run of a tensor in the block's shared memory; `origin` is what to add to a position in the tensor."""
+    """An `InShared`: a run of a tensor, or all of it; `origin` is what to add to a position in the tensor."""
 
     shared: Var
-    origin: Var
+    origin: Expr
 
-    def element(self, buffer: Var, indices: Sequence[Expr], analyzer: Analyzer) -> Expr:
-        """Return the load of an element of the tensor."""
-        return tirx.BufferLoad(self.shared, [flat_index(shape_of(buffer), indices, analyzer) + self.origin])
+    def element(self, position: Expr, at: Expr) -> Expr:
+        """See `InShared`; it lies there whatever reads it."""
+        return tirx.BufferLoad(self.shared, [position + self.origin])
 
 
 def allocate(nest: Nest, runs: ReductionRuns) -> dict[Var, Var]:
@@ -277,22 +277,11 @@ def allocate(nest: Nest, runs: ReductionRuns) -> dict[Var, Var]:
     return made
 
 
-@dataclass(frozen=True)
-class HeldWhole:
-    """All of a tensor in the block's shared memory."""
-
-    shared: Var
-
-    def element(self, position: Expr, at: Expr) -> Expr:
-        """Return the load of an element, by its position in the tensor."""
-        return tirx.BufferLoad(self.shared, [position])
-
-
-def bring_whole(nest: Nest, runs: ReductionRuns, behind: Iterable[Var], thread: Expr) -> dict[Var, HeldWhole]:
+def bring_whole(nest: Nest, runs: ReductionRuns, behind: Iterable[Var], thread: Expr) -> dict[Var, BroughtRun]:
     """Add what brings all of the tensors that blocks read again and again, after the barrier of whose first turn they
     are there: those of the reduction, and of what is read `behind` it once for each result, as the bias of each
     channel, where sectors do not begin with what a warp reads."""
-    found: dict[Var, HeldWhole] = {}
+    found: dict[Var, BroughtRun] = {}
     left = STATIC_SHARED - runs.shared_bytes()
     for buffer in (*runs.repeated, *behind):
         elements, item = prod(shape_of(buffer)), item_bytes_of(buffer)
@@ -303,7 +292,7 @@ def bring_whole(nest: Nest, runs: ReductionRuns, behind: Iterable[Var], thread: 
         shared = tirx.decl_buffer((_bytes_of(buffer) // item,), dtype_of(buffer), f"{buffer.name}_held", scope="shared")
         nest.add(tirx.AllocBuffer(shared))
         _bring(nest, shared, buffer, int64(0), int64(elements), thread=thread, threads=runs.threads)
-        found[buffer] = HeldWhole(shared)
+        found[buffer] = BroughtRun(shared, int64(0))
     return found
 
 

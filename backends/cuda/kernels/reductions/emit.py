@@ -23,7 +23,6 @@ from backends.cuda.kernels.pointwise.emit import THREADS, compute_elements, emit
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
 from backends.cuda.kernels.reductions.brought import (
     BroughtRun,
-    HeldWhole,
     ReductionRuns,
     allocate,
     bring_turn,
@@ -248,7 +247,7 @@ def _emit_brought(
         with _each_turn(nest, runs) as outer:
             brought = bring_turn(nest, runs, shared, results=ends, reduced=outer, thread=thread)
             with guard(nest, is_one):
-                turn = _Turn(runs, outer, brought, held)
+                turn = _Turn(runs, outer, {**held, **brought})
                 _reduce_turn(nest, parts, stage, lanes=lanes, at=at, reduced=reduced, turn=turn)
         with guard(nest, is_one):
             _store(stage, behind, nest, at, lanes=lanes, reduced=reduced, held=held)
@@ -275,13 +274,11 @@ def _each_turn(nest: Nest, runs: ReductionRuns) -> Iterator[tuple[Expr, ...]]:
 
 @dataclass(frozen=True)
 class _Turn:
-    """A run of each tensor in shared memory, at these outer reduced indices, the last of which is the run's first, and
-    what is there of all turns."""
+    """What is in shared memory at these outer reduced indices, the last of which is the first of each tensor's run."""
 
     runs: ReductionRuns
     outer: tuple[Expr, ...]
     brought: Mapping[Var, BroughtRun]
-    held: Mapping[Var, HeldWhole]
 
 
 def _reduce_turn(
@@ -299,9 +296,7 @@ def _reduce_turn(
 
     def load(buffer: Var, index: Sequence[Expr]) -> Expr:
         if buffer in brought:
-            return brought[buffer].element(buffer, index, analyzer)
-        if buffer in turn.held:
-            return turn.held[buffer].element(flat_index(shape_of(buffer), index, analyzer), at)
+            return brought[buffer].element(flat_index(shape_of(buffer), index, analyzer), at)
         return tirx.BufferLoad(buffer, list(index))
 
     place = dict(zip((axis.var for axis in stage.spatial), unravel(at, runs.results), strict=True))
