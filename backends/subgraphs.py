@@ -6,12 +6,14 @@ A subgraph is known for as long as somebody holds it: a session has the weights 
 from __future__ import annotations
 
 import hashlib
+import re
 import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fusion.carried_errors import carried
 from fusion.errors import InternalError
+from fusion.options import FALLBACK
 from fusion.runtime import Tensor, tvm_ffi
 
 RUN_SUBGRAPH = "fusion.fallback"
@@ -27,6 +29,18 @@ def subgraph_key(library: str, data: bytes, threads: int) -> str:
 def library_of(key: str) -> str:
     """Return the name of the library that runs the subgraph `key`; "" of one that ONNX Runtime does."""
     return key.rpartition(":")[0]
+
+
+def returned_by(key: str) -> str:
+    """Return what the error of a check says of who returned what it looks at: the library that runs the subgraph
+    `key`."""
+    return f"returned by the backend {library_of(key) or FALLBACK!r}"
+
+
+def who_returned(message: str) -> str:
+    """Return the library that `returned_by` names in the message of an error; "" where it names none."""
+    found = re.search(returned_by("(.*?):"), message)
+    return found[1] if found else ""
 
 
 class Runnable(Protocol):

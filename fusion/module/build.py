@@ -18,7 +18,7 @@ from fusion.extents import Sizes
 from fusion.library import LoadedLibrary
 from fusion.lowered import Lowered
 from fusion.module.advise_results import advise_results
-from fusion.module.check_returned import check_returned
+from fusion.module.check_returned import check_returned, name_libraries
 from fusion.module.linker import load_linked
 from fusion.module.plan import RunPlan
 from fusion.module.preallocate import preallocate
@@ -69,7 +69,7 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context, *, sizes: Sequence[Size
         if system_of(settings_of(ctx)) == "linux":
             mod = advise_results(mod)
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
-        mod = drop_checks(mod, n_inputs)
+        mod = name_libraries(drop_checks(mod, n_inputs))
         mod = transform.AttachGlobalSymbol()(mod)
         built = _generate(mod, plan, ctx) if to_run else Built(_assemble(mod, ctx, _objects(ctx)), None, plan)
         return replace(built, others=others)

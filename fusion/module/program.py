@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from backends.subgraphs import who_returned
 from fusion.carried_errors import take_raised
 from fusion.errors import ExecutionError, FusionError
 from fusion.library import LoadedLibrary
@@ -148,9 +149,18 @@ class KernelProgram:
 
 def _as_raised(error: Exception) -> FusionError:
     """Return the FusionError that a function called by compiled code raised, or an ExecutionError."""
-    return take_raised() or ExecutionError(
+    raised, why = take_raised(), str(error).strip()
+    if raised is not None:
+        return raised
+    if library := who_returned(why):
+        return ExecutionError(
+            f"the backend {library!r} returned another shape, dtype or count of results than its part has",
+            why=why,
+            hint=f"compile the model without {library!r}, or update that; the model may declare a wrong shape, too",
+        )
+    return ExecutionError(
         "the compiled model failed while it ran",
-        why=str(error).strip(),
+        why=why,
         hint="give other inputs; report it if ONNX Runtime runs the model with these",
     )
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import fusion
 from backends import registry
-from fusion.errors import NotInstalledError, UnsupportedOperatorError
+from fusion.errors import ExecutionError, NotInstalledError, UnsupportedOperatorError
 from fusion.frontends import import_model
 from fusion.passes.regions import TakeRegions, read_regions
 from placement.cover.places import GivenPlaces, PlacesByOrder
@@ -108,6 +108,22 @@ def test_a_whole_region_runs_and_is_saved(library: str, tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(NotInstalledError, match=f"pip install {library}"):
         fusion.load(tmp_path / "saved.fusion")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("results", ["one of two", "too many", "another shape", "another dtype"])
+def test_who_returned_what_is_no_result_is_named(
+    library: str, results: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"one of two": [X], "too many": [X] * 3, "another shape": [X, X[:2]], "another dtype": [X, X.astype(int)]}
+    monkeypatch.setattr(type(registry.library(library)), "open", lambda *_: lambda _: wrong[results])
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Softmax", ["y"], ["z"], axis=1)]
+    module = placed(model(nodes, [("x", FLOAT, [3, 8])], [("y", FLOAT, [3, 8]), ("z", FLOAT, [3, 8])]), library)
+    module.save(tmp_path / "saved.fusion")
+    for each in (module, fusion.load(tmp_path / "saved.fusion")):
+        with pytest.raises(ExecutionError, match=f"the backend '{library}' returned another shape") as raised:
+            each(X)
+        assert f"without '{library}'" in raised.value.hint
 
 
 def test_a_region_whose_results_go_two_ways_is_credited_with_its_operators(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_a_saved_module_says_what_it_lacks(installed: None, tmp_path: Path, monk
     ("results", "message"),
     [
         (lambda arrays: 1 / 0, "the backend 'numpy' failed"),
-        (lambda arrays: [arrays[0][:2].copy()], "shape"),
-        (lambda arrays: [arrays[0].astype(np.float64)], "dtype"),
+        (lambda arrays: [arrays[0][:2].copy()], "the backend 'numpy' returned another shape"),
+        (lambda arrays: [arrays[0].astype(np.float64)], "the backend 'numpy' returned another shape, dtype"),
     ],
 )
 def test_what_it_does_wrong_is_an_error(
