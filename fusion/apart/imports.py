@@ -20,15 +20,11 @@ _lock = Lock()
 
 @dataclass(frozen=True)
 class Import(LibraryQuestion):
-    """An import of a backend.
-
-    Attributes:
-        library: Its name.
-    """
+    """An import of a backend."""
 
     answered_by: ClassVar[str] = "fusion.apart.imports"
     imports_compiler: ClassVar[bool] = True
-    library: str
+    asked_for: ClassVar[str] = "to be imported"
 
 
 def answer(library: str) -> None:

@@ -24,14 +24,13 @@ class Opening(LibraryQuestion):
     """What a library exported, which is opened and not run.
 
     Attributes:
-        library: Its name.
         exported: Path of that.
         threads: To open it for.
     """
 
     answered_by: ClassVar[str] = "fusion.apart.openings"
     imports_compiler: ClassVar[bool] = False
-    library: str
+    asked_for: ClassVar[str] = "to open a part of a model"
     exported: str
     threads: int
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from tuning.measuring_session import MeasuringSession, Results
 _PATIENCE_S = 300.0
 """Without an answer: a library that compiles a whole model on a busy machine takes minutes, and one that is taken to
 hang is asked for nothing more."""
+_SILENCE_S = 10.0
+"""After which whoever waits is told for whom."""
+_log = logging.getLogger("fusion.backends")
 _COMMAND = "from fusion.apart.answer import main; main()"
 
 
@@ -50,9 +54,10 @@ class OtherProcess:
         if getattr(sys, "frozen", False):
             raise NotTriedError("it could not be tried in another process: this program is one file, and no Python")
         try:
-            results = self.session.run(question)
-            if results.ended and not results.begun:
+            with _told_of(question):
                 results = self.session.run(question)
+                if results.ended and not results.begun:
+                    results = self.session.run(question)
         except OSError as error:
             raise NotTriedError(f"it could not be tried in another process: {error}") from error
         if results.lost or (results.ended and not results.begun):
@@ -62,6 +67,27 @@ class OtherProcess:
     def end(self) -> None:
         """End it, and remove the files."""
         self._kept.close()
+
+
+@contextmanager
+def _told_of(question: LibraryQuestion) -> Iterator[None]:
+    """Warn, where the block takes long, that a question has no answer yet: nothing else is seen of a library that
+    hangs."""
+    timer = threading.Timer(_SILENCE_S, _warn, (question,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _warn(question: LibraryQuestion) -> None:
+    _log.warning(
+        "the backend %r was asked %s in another process %.0f s ago and has not answered; "
+        "it is given up after %.0f s in which it is not kept from a CPU",
+        question.library, question.asked_for, _SILENCE_S, _PATIENCE_S,
+    )  # fmt: skip
 
 
 class _Held(threading.local):

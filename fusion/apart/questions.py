@@ -15,10 +15,14 @@ class LibraryQuestion:
     Attributes:
         answered_by: The module whose `answer` does what is asked, given the values of all fields.
         imports_compiler: Whether that may import TVM's compiler.
+        asked_for: What that is, as "to be imported", for whoever waits.
+        library: Name of the library that is asked.
     """
 
     answered_by: ClassVar[str]
     imports_compiler: ClassVar[bool]
+    asked_for: ClassVar[str]
+    library: str
 
     @property
     def seconds(self) -> float:

@@ -32,7 +32,6 @@ class LibraryTrial(LibraryQuestion):
     """What a library takes of a graph, of which a part is exported and opened.
 
     Attributes:
-        library: Its name.
         graph: Path of a module with the graph.
         inputs: How many parameters of `main` are none of its large constants.
         threads: To open a part for.
@@ -40,7 +39,7 @@ class LibraryTrial(LibraryQuestion):
 
     answered_by: ClassVar[str] = "fusion.passes.answer_trial"
     imports_compiler: ClassVar[bool] = True
-    library: str
+    asked_for: ClassVar[str] = "what it takes of a model"
     graph: str
     inputs: int
     threads: int

@@ -14,6 +14,7 @@ from onnx import helper
 
 import fusion
 from fusion.apart import answer, broken, openings, process, saved_parts
+from fusion.apart.imports import Import
 from fusion.apart.openings import Opening, open_apart
 from fusion.apart.process import OtherProcess, asking_apart
 from fusion.apart.questions import LibraryQuestion
@@ -90,6 +91,23 @@ def test_a_process_that_ends_before_it_begins_is_followed_by_another(
 def test_opening_may_take_longer_than_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring_session, "_PATIENCE_S", 0.01)
     opens(monkeypatch, "time.sleep(0.1)")
+
+
+@pytest.mark.parametrize(("does", "is_told"), [("time.sleep(0.5)", True), ("pass", False)])
+def test_who_waits_long_is_told_for_whom(
+    does: str, is_told: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "_COMMAND", ANSWERS.replace("DOES", does))
+    with asking_apart() as other:
+        other.ask(Import("library"))  # it has started
+        caplog.clear()
+        monkeypatch.setattr(process, "_SILENCE_S", 0.2)
+        other.ask(Import("library"))
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == is_told
+    for each in told:
+        assert each.startswith("the backend 'library' was asked to be imported in another process 0 s ago and has not")
+        assert "after 300 s" in each
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("no room")])
