@@ -157,7 +157,9 @@ class ChoosePlaces:
             known = {record.task.key for record in knowledge.records(record.task for record in made)}
             knowledge.keep([record for record in made if record.task.key not in known])
             with placement_bench(self.ctx) as bench:
-                measure_alone(self._costs(_Trials(knowledge, bench), self.ctx.deadline), kernels)
+                costs = self._costs(_Trials(knowledge, bench), self.ctx.deadline)
+                measure_alone(costs, kernels)
+                self._tell(costs)
 
     def _is_known(self, name: str, record: Record) -> bool:
         """Return whether what a record tells is a placement by libraries which neither crash nor hang; where it tells
@@ -329,10 +331,7 @@ class ChoosePlaces:
         measure_alone(costs, kernels)
         ends = deadline.within(_SEARCH_SECONDS)
         best = search_placement(found.graph, kernels, libraries, costs, lambda: ends.left > 0)
-        for place, reason in costs.broken.items():
-            if place != HOST:
-                name = [*self.ctx.graph_libraries][place - 1]
-                self._failed[f"no further region was measured on {name}: at one, {reason}"] = None
+        self._tell(costs)
         takes = {place: library.takes for place, library in libraries.items()}
         known = (PlacesByOrder((place,))(found.graph, takes.__getitem__) for place in takes)  # they have forms
         return () if any(_there(best) == _there(whole) for whole in known) else best
@@ -343,6 +342,15 @@ class ChoosePlaces:
             imported=self.imported, ctx=replace(self._ctx_apart, deadline=deadline), make=self.make, found=self._graph,
             offers=self._offers, knowledge=trials.knowledge, bench=trials.bench, all_cpu=trials.all_cpu,
         )  # fmt: skip
+
+    def _tell(self, costs: MeasuredCosts) -> None:
+        """Note which libraries failed at parts that were measured, a line each."""
+        names = dict(enumerate(self.ctx.graph_libraries, 1))  # whole models have no library of their own
+        for place, name in names.items():
+            if place in costs.broken:
+                self._failed[f"no further region was measured on {name}: at one, {costs.broken[place]}"] = None
+            if place in costs.failed:
+                self._failed[f"{name} runs no part like one that was measured: {costs.failed[place]}"] = None
 
     @property
     def _seconds(self) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from fusion.errors import ExecutionError
 from tuning.answering import say
 from tuning.messages import Comparing, Trial, Trying
 from tuning.rounds import BLOCK_RUNS, BLOCKS, Times
@@ -25,15 +26,42 @@ _HOPELESS = 10.0
 """Times as long as the first: it takes no turn in blocks, of which it would have nearly all the time."""
 
 
-def agrees(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
-    """Return whether results of a library are those of our kernels; where ours are no numbers, theirs may be any."""
+def failed_while_measured(error: Exception) -> str:
+    """Return the sentence of a library that raised an error."""
+    why = error.why if isinstance(error, ExecutionError) and error.why else f"{type(error).__name__}: {error}"
+    return f"it failed while it was measured: {why}"
+
+
+def why_wrong(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], tolerance: float) -> str:
+    """Return what is wrong with results of a library that is to compute those of our kernels, the worst of them first;
+    "" where nothing is. Where ours are no numbers, theirs may be any."""
+    wrong = [_difference(mine, its, tolerance) for mine, its in zip(ours, theirs, strict=False)]
+    if len(ours) != len(theirs):
+        wrong.append((math.inf, f"{len(theirs)} results in place of {len(ours)}"))
+    _, worst = max(wrong, key=lambda each: each[0], default=(0.0, ""))
+    return f"its results were wrong while it was measured: {worst}" if worst else ""
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> tuple[float, str]:
+    """Return how far a result is from ours, as a share of the largest of ours, and that in words; "" where it is not
+    farther than it may be."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
-        return False
+        shapes = (f"{each.dtype}[{','.join(map(str, each.shape))}]" for each in (theirs, ours))
+        return math.inf, " in place of ".join(shapes)
     if ours.dtype.kind in "biu":
-        return bool(np.array_equal(ours, theirs))
+        count = int(np.count_nonzero(ours != theirs))
+        return float(count), f"{count} of {ours.size} elements, which are to be equal" if count else ""
     known = np.isfinite(ours)
     mine, its = ours[known].astype(np.float64), theirs[known].astype(np.float64)
-    return bool(np.all(np.abs(mine - its) <= tolerance * np.max(np.abs(mine), initial=0.0)))
+    largest = float(np.max(np.abs(mine), initial=0.0))
+    error = float(np.max(np.abs(mine - its), initial=0.0))
+    if error <= tolerance * largest:
+        return 0.0, ""
+    if math.isnan(error):
+        return math.inf, "NaN in place of numbers"
+    share = error / largest if largest else math.inf
+    text = f"an error of {error:.2g} where the largest of ours is {largest:.2g}, of which {tolerance:g} is allowed"
+    return share, text
 
 
 def compare(runs: Mapping[int, Callable[[], object]], seconds: float, kernel: int = 0) -> dict[int, Times]:

@@ -139,6 +139,8 @@ def _measure(costs: MeasuredCosts, kinds: Sequence[_Kind]) -> list[Record]:
     experiment = KernelExperiment(path, tuple(kernels), ctx.threads, _SECONDS, costs.bench.tolerance)
     results = costs.bench.session.run(experiment)
     costs.broken.update((trial.candidate, reason) for trial, reason in results.reasons.items())
+    for trial, reason in results.notes.items():
+        costs.failed.setdefault(trial.candidate, reason)
     for kind, decision in zip(measured, results.decisions, strict=False):  # those behind had no time
         times = {each.candidate: each for each in decision.times}
         found += [

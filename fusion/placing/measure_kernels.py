@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from backends.library_subgraph import open_subgraph
 from backends.subgraphs import subgraph_key
+from fusion.declined import Declined
 from fusion.load_saved import load
 from fusion.module.program import KernelProgram
 from fusion.module.random_inputs import random_inputs
-from fusion.placing.compare import agrees, compare
+from fusion.placing.compare import compare, failed_while_measured, why_wrong
 from fusion.placing.experiment import AloneKernel, KernelExperiment, LibraryPart
 from fusion.report.profile import BoundCall, bind_calls
 from fusion.tensors import as_numpy, as_tensor
@@ -38,16 +39,21 @@ def measure_kernels(experiment: KernelExperiment, skipped: Collection[Trial]) ->
     assert isinstance(form.program, KernelProgram)
     calls = bind_calls(form.program, form.program.arenas.take(), arrays)
     decisions: list[Decision] = []
+    reasons: dict[Trial, str] = {}
     for place, kernel in enumerate(experiment.kernels):
         if time.monotonic() > ends:
             break
         runs = {0: _run_of([calls[each] for each in kernel.calls])}
         for part in kernel.parts:
             if part.candidate not in left_out:
-                say(Trying(Trial(place, part.candidate)))
-                runs.update(_opened(part, kernel, arrays, results, experiment))
+                trial = Trial(place, part.candidate)
+                say(Trying(trial))
+                try:
+                    runs[part.candidate] = _opened(part, kernel, arrays, results, experiment)
+                except Declined as reason:
+                    reasons[trial] = str(reason)
         decisions.append(decide(compare(runs, _SECONDS, place), 1))
-    return MeasuredNetwork(tuple(decisions), 0.0, 0.0)
+    return MeasuredNetwork(tuple(decisions), 0.0, 0.0, tuple(reasons.items()))
 
 
 def _run_of(calls: Sequence[BoundCall]) -> Callable[[], object]:
@@ -60,8 +66,12 @@ def _opened(
     arrays: Sequence[np.ndarray],
     results: Sequence[np.ndarray],
     experiment: KernelExperiment,
-) -> Iterator[tuple[int, Callable[[], object]]]:
-    """Yield the call of a part, as compiled code makes it, unless it fails or is wrong."""
+) -> Callable[[], object]:
+    """Return the call of a part, as compiled code makes it.
+
+    Raises:
+        Declined: It fails, or is wrong.
+    """
     first, count = kernel.inputs
     tensors = [as_tensor(array) for array in arrays[first : first + count]]
     first, count = kernel.outputs
@@ -70,8 +80,8 @@ def _opened(
         key = subgraph_key(part.library, data, experiment.threads)
         opened = open_subgraph(part.library, key, data, experiment.threads)
         found = [as_numpy(tensor) for tensor in opened.call(tensors)]
-    except Exception:  # whatever a library raises
-        return
-    expected = results[first : first + count]
-    if all(agrees(ours, theirs, experiment.tolerance) for ours, theirs in zip(expected, found, strict=True)):
-        yield part.candidate, lambda: opened.call(tensors)
+    except Exception as error:  # whatever a library raises
+        raise Declined(failed_while_measured(error)) from error
+    if wrong := why_wrong(results[first : first + count], found, experiment.tolerance):
+        raise Declined(wrong)
+    return lambda: opened.call(tensors)

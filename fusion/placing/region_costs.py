@@ -57,6 +57,7 @@ class MeasuredCosts:
             not.
         alone: Keys of questions about single kernels, which are answered before any region is asked for.
         broken: Which libraries are asked for nothing more, by their positions, and why.
+        failed: Why the first part that each library failed at, or was wrong at, is not its, by their positions.
     """
 
     imported: ImportedModel
@@ -70,6 +71,7 @@ class MeasuredCosts:
     asked: dict[bool, dict[str, Record]] = field(default_factory=lambda: {True: {}, False: {}}, init=False)
     alone: set[str] = field(default_factory=set, init=False)
     broken: dict[int, str] = field(default_factory=dict, init=False)
+    failed: dict[int, str] = field(default_factory=dict, init=False)
     _wholes: dict[str, str] = field(default_factory=dict, init=False)
     _ours: dict[frozenset[int], str] = field(default_factory=dict, init=False)
 
@@ -165,6 +167,8 @@ class MeasuredCosts:
         results = self.bench.compare(paths, seconds)
         for reason in results.reasons.values():
             self.broken[backend] = reason
+        for reason in results.notes.values():
+            self.failed.setdefault(backend, reason)
         return next((found for each in results.decisions for found in each.times if found.candidate == 1), None)
 
     def _saved(self, model: ImportedModel, ctx: Context, *, needs: bool = False) -> str:

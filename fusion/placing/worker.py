@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from fusion.compiled_module import CompiledModule
-from fusion.errors import ExecutionError
 from fusion.load_saved import load
 from fusion.module.random_inputs import random_inputs
-from fusion.placing.compare import agrees, compare
+from fusion.placing.compare import compare, failed_while_measured, why_wrong
 from fusion.placing.experiment import KernelExperiment, read_experiment
 from fusion.placing.measure_kernels import measure_kernels
 from tuning.answering import answer_questions, begin_answering, say
@@ -50,14 +49,13 @@ def _measure(path: Path, skipped: Collection[Trial]) -> MeasuredNetwork:
         except Exception as error:
             if not place:
                 raise
-            why = error.why if isinstance(error, ExecutionError) and error.why else f"{type(error).__name__}: {error}"
-            reasons[Trial(0, place)] = f"it failed while it was measured: {why}"
+            reasons[Trial(0, place)] = failed_while_measured(error)
             continue
         expected = expected if place else found
-        if all(agrees(ours, theirs, experiment.tolerance) for ours, theirs in zip(expected, found, strict=True)):
-            runs[place] = run
+        if wrong := why_wrong(expected, found, experiment.tolerance):
+            reasons[Trial(0, place)] = wrong
         else:
-            reasons[Trial(0, place)] = "its results were wrong while it was measured"
+            runs[place] = run
     times = compare(runs, experiment.seconds)
     decision = decide(times, 1)
     return MeasuredNetwork((decision,), decision.default_s, decision.seconds, tuple(reasons.items()))

@@ -22,7 +22,7 @@ from fusion.frontends import import_model
 from fusion.module.specialize import specialize
 from fusion.placing import choose
 from fusion.placing.choose import ChoosePlaces
-from fusion.placing.worker import agrees
+from fusion.placing.compare import why_wrong
 from placement.cover.places import GivenPlaces
 from placement.cover.regions import PlacedSubgraph
 from tests.backends.importable import importable
@@ -161,6 +161,7 @@ def test_what_wins_is_taken_and_what_fails_is_not(tmp_path: Path, monkeypatch: p
     assert "wins runs 1 of 2 operators" in report
     assert "with regions on wins the model takes" in report
     assert re.search("with regions on sleeps .* ms, no clear gain", report)
+    assert re.search("is_wrong runs nothing: its results were wrong .*: an error of .*, of which 0.001 is", report)
     assert [name for name in asked if f"{name} runs nothing" in report] == [each for each in asked if each in FAIL]
     np.testing.assert_allclose(module(X)[0], np.maximum(X @ W, 0), rtol=1e-3, atol=1e-3)
 
@@ -294,7 +295,6 @@ def test_a_placement_is_one_of_a_precision() -> None:
 
 def test_results_agree_within_a_share_of_the_largest() -> None:
     ours = np.array([1.0, -8.0, np.inf], dtype=np.float32)
-    assert agrees(ours, ours + np.float32(0.007), 1e-3)
-    assert not agrees(ours, ours + np.float32(0.009), 1e-3)
-    assert agrees(ours.astype(bfloat16), (ours + np.float32(0.1)).astype(bfloat16), 3e-2)
-    assert not agrees(np.array([1, 2]), np.array([1, 3]), 1.0)
+    assert not why_wrong([ours], [ours + np.float32(0.007)], 1e-3)
+    assert why_wrong([ours], [ours + np.float32(0.009)], 1e-3)
+    assert not why_wrong([ours.astype(bfloat16)], [(ours + np.float32(0.1)).astype(bfloat16)], 3e-2)

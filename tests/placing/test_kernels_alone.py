@@ -113,6 +113,8 @@ def test_what_fails_is_not_taken(how: str, tmp_path: Path) -> None:
         costs = costs_of(tmp_path, bench, given)
         measure_alone(costs, KERNELS)
     assert not costs.broken
+    said = "it failed while it was measured" if how == "raises" else "its results were wrong while it was measured: an"
+    assert costs.failed[1].startswith(said)
     took = [costs.region(1, kernel.operators, None, kernel.seconds) for kernel in KERNELS[:2]]
     assert (took.count(math.inf), len(costs.alone)) == (2 if how == "raises" else 1, 2)
 

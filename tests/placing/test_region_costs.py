@@ -50,7 +50,7 @@ def twice_as_fast() -> Results:
     [
         (twice_as_fast, [1.0, 2.0, 1.0, 1.0], 2),
         (lambda: Results([], crashed=[Trial(0, 1)], reasons={Trial(0, 1): "it ended"}), [math.inf] * 4, 1),
-        (lambda: Results([]), [math.inf] * 4, 2),  # it raises, or is wrong, there
+        (lambda: Results([], notes={Trial(0, 1): "it was wrong"}), [math.inf] * 4, 2),
     ],
     ids=["is faster", "ends the process", "is wrong"],
 )
@@ -71,6 +71,7 @@ def test_regions(
     parts = [(frozenset({0}), 2.0), (frozenset({0, 1}), 4.0), (frozenset({0}), 2.0), (frozenset({0}), 0.5)]
     assert [costs.region(1, operators, None, ours) for operators, ours in parts] == expected
     assert session.asked == asked
+    assert costs.failed == dict.fromkeys((1,) if answer().notes else (), "it was wrong")
 
 
 def test_parts_of_regions_are_found_by_name(tmp_path: Path) -> None:
