@@ -75,7 +75,7 @@ class LayoutPolicy(Protocol):
 
 
 class RoundingPolicy(Protocol):
-    """Where bfloat16 operands with float32 sums are faster than float32 throughout."""
+    """Where operands of 16 bits with float32 sums are faster than float32 throughout."""
 
     def takes_batches(self, right: Sequence[int]) -> bool:
         """Return whether a batched matmul whose right operand has the shape `right` is faster with that in bfloat16."""
@@ -83,6 +83,11 @@ class RoundingPolicy(Protocol):
 
     def takes_convolution(self, call: relax.Call) -> bool:
         """Return whether a convolution with constant weights is faster in bfloat16."""
+        ...
+
+    def why_not_narrow(self, call: relax.Call) -> str:
+        """Return why a matmul or a convolution of 16-bit numbers, with a result in float32, is to multiply float32
+        instead; "" if it is to stay."""
         ...
 
     def stays_near(self, size: int) -> bool:
@@ -132,14 +137,12 @@ class KernelCompiler(Protocol):
             `device_code` in place of `object_writer`: a run launches its kernels one by one, on the device's memory.
         features: Names of the instruction sets that the code may use.
         threads: Worker threads at run time.
-        half_dtypes: The 16-bit dtypes whose products the kernels compute as they are; operands of other 16-bit dtypes
-            are cast to float32.
         byte_products: The dtypes of both operands for which there are kernels of products of bytes by constant ones,
             summed in int32, in the order in which they are tried: uint8 by int8, or int16 that hold bytes without their
             zero points; () where there are none.
         machine: The facts of the machine that kernels depend on, a dataclass of plain values; part of cache keys.
         layouts: The costs by which the layout of each tensor is chosen.
-        rounding: Which operators are rounded to bfloat16 under precision="bf16".
+        rounding: Which operators are rounded to bfloat16 under precision="bf16", and which of 16 bits are widened.
         memory: The costs of memory traffic by which groups are formed and concatenations are placed.
         lowerings: For each Relax operator, the lowerings to try, in order. An operator that all decline is legalized.
         legalizations: Functions that give operators a TensorIR form, used in place of TVM's legalizations.
@@ -157,9 +160,6 @@ class KernelCompiler(Protocol):
 
     @property
     def threads(self) -> int: ...
-
-    @property
-    def half_dtypes(self) -> frozenset[str]: ...
 
     @property
     def byte_products(self) -> tuple[tuple[str, str], ...]: ...

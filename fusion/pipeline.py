@@ -122,7 +122,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         FoldConstants(generators=not ctx.opens_sizes),
         *([TabulateBytes(), WriteQuantizations()] if ctx.compiler.byte_products else []),
         *([Rewrite()] if Technique.REWRITES in techniques else []),
-        *([] if "float16" in ctx.compiler.half_dtypes else [WidenHalf()]),
+        WidenHalf(ctx.compiler.rounding),
         relax.transform.DecomposeOpsForInference(),
         *(cleaning if ctx.graph_libraries else []),
     ]

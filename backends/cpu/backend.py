@@ -102,11 +102,6 @@ class CpuCompiler:
         return self.writer.safe_legalizations
 
     @property
-    def half_dtypes(self) -> frozenset[str]:
-        """See `KernelCompiler`."""
-        return frozenset({"bfloat16"})
-
-    @property
     def byte_products(self) -> tuple[tuple[str, str], ...]:
         """See `KernelCompiler`."""
         has_kernels = {(LEFT, RIGHT): self.machine.dot_bytes, (PAIR, PAIR): self.machine.dot_pairs}

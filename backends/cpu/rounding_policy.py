@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tvm import relax
+from tvm.ir import GenericConst
 
 from backends.cpu.bfloat16 import fills_vectors
+from backends.cpu.costs import WAITING_ROWS
 from backends.cpu.kernels.shared.arithmetic import BFLOAT16
 from backends.cpu.kernels.shared.blocking import choose_blocking
 from backends.cpu.kernels.shared.convolution.sum_over_taps import taps_extents
@@ -15,6 +18,8 @@ from backends.cpu.kernels.shared.convolution.winograd_plan import plan_winograd,
 from backends.cpu.kernels.shared.lowering.operands import has_narrow_groups
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
+from fusion.bindings import call_name
+from fusion.shapes import known_shape, static_shape
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,31 @@ class CpuRounding:
         plan = plan_winograd(shape, self.machine, self.threads) if shape else None
         extents = taps_extents(window, image, groups=groups, channels=channels, lanes=lanes, arithmetic=BFLOAT16)
         return plan is None or choose_blocking(extents, self.machine, self.threads).cycles <= plan.cycles
+
+    def why_not_narrow(self, call: relax.Call) -> str:
+        """Return why no kernel multiplies these numbers as they are, or not as fast as float32. What multiplies tiles
+        takes float32 apart for them, and is no faster in bfloat16, but for few rows by weights that memory brings."""
+        left, right = call.args
+        dtype, weights = str(left.ty.dtype.dtype), known_shape(right)
+        if dtype != "bfloat16" or not self.machine.dot_bfloat16:
+            return f"no instruction multiplies {dtype}"
+        if weights is None or len(weights) < 2 or left.ty.ndim < 2:
+            return "it multiplies a vector, or what has no known shape"
+        if not isinstance(right, GenericConst) and not (call_name(call) == "matmul" and self.takes_batches(weights)):
+            return "its right operand is no constant, and has no rows that fill vectors"
+        if "transpose" in call_name(call):
+            return "transposed convolutions have no kernel of it"
+        if self.machine.tiles and not self._waits_for(left, right):
+            return "tiles multiply float32 no slower"
+        return ""
+
+    def _waits_for(self, rows: relax.Expr, weights: relax.Expr) -> bool:
+        """Return whether few rows, or as many as only the run knows, are multiplied by constants that L2 does not
+        hold."""
+        if not isinstance(weights, GenericConst) or self.stays_near(4 * prod(static_shape(weights))):
+            return False
+        shape = known_shape(rows)
+        return shape is None or prod(shape[:-1]) <= WAITING_ROWS
 
     def stays_near(self, size: int) -> bool:
         """Return whether L2 holds it."""

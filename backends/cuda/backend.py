@@ -15,7 +15,6 @@ from backends.backend import Load, Lowering, ObjectCache, ObjectWriter
 from backends.cuda.codegen.device_code import write_code
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.attention import estimate_attention
-from backends.cuda.kernels.device_arithmetic import NARROW
 from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.policies import CudaLayouts, CudaRounding
 from backends.cuda.runtime.device import capability_of
@@ -93,11 +92,6 @@ class CudaCompiler:
     def safe_legalizations(self) -> Mapping[str, FLegalize]:
         """See `KernelCompiler`."""
         return SAFE
-
-    @property
-    def half_dtypes(self) -> frozenset[str]:
-        """See `KernelCompiler`."""
-        return NARROW
 
     @property
     def byte_products(self) -> tuple[tuple[str, str], ...]:

@@ -52,6 +52,10 @@ class CudaRounding:
         """Return whether it is one product, and not groups of small ones."""
         return int(call.attrs.groups) == 1
 
+    def why_not_narrow(self, call: relax.Call) -> str:
+        """Return that it may stay."""
+        return ""
+
     def stays_near(self, size: int) -> bool:
         """Return whether it is in the L2 cache, with as much beside it."""
         return 2 * size <= self.device.l2_bytes

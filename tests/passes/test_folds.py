@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +12,8 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax import op
 
+from backends.cpu.machine import Machine
+from backends.cpu.rounding_policy import CpuRounding
 from fusion.constants import constant
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.lift_weights import lift_weights
@@ -186,6 +189,13 @@ def test_other_layouts_stay() -> None:
 # --- WidenHalf ---
 
 
+_DOTS = Machine(16, 32, 32 << 10, 1 << 20, 32 << 20, dot_bfloat16=True)
+
+
+def _widen(machine: Machine = _DOTS) -> WidenHalf:
+    return WidenHalf(CpuRounding(machine, threads=1))
+
+
 def test_products_of_half_precision_are_those_of_float32() -> None:
     half = relax.const(normal(8, 4, 3, 3).astype("float16"))
 
@@ -196,18 +206,61 @@ def test_products_of_half_precision_are_those_of_float32() -> None:
 
     arrays = [normal(2, 4, 9, 9).astype("float16"), normal(5, 5).astype("float16")]
     before = module(build, arrays)
-    after = WidenHalf()(before)
+    after = _widen()(before)
     assert names(after) == ["astype", "nn.conv2d", "astype", "astype", "matmul"]
     assert all(str(arg.ty.dtype) == "float32" for name, call in calls(after) if name != "astype" for arg in call.args)
     for made, wanted in zip(evaluate(after, arrays), evaluate(before, arrays), strict=True):
         np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
-def test_products_that_are_rounded_or_no_halves_stay(dtype: str) -> None:
-    """A result in float16 is another one, and CPUs have kernels for bfloat16."""
-    rows = normal(5, 5).astype(dtype)
-    unchanged(WidenHalf(), lambda b, x: op.matmul(x, x, out_dtype="float16" if dtype == "float16" else None), [rows])
+@pytest.mark.parametrize(
+    ("dtype", "made"), [("float16", "float16"), ("float32", "float32"), ("bfloat16", "float32"), ("int8", "int32")]
+)
+def test_products_that_are_rounded_or_no_halves_stay(dtype: str, made: str) -> None:
+    """A result in float16 is another one, and the machine has a kernel for bfloat16."""
+    rows = normal(16, 16).astype(dtype)
+    unchanged(_widen(), lambda b, x: op.matmul(x, x, out_dtype=made), [rows])
+
+
+_TILES, _NO_DOTS = replace(_DOTS, tiles=True), replace(_DOTS, dot_bfloat16=False)
+
+
+@pytest.mark.parametrize(
+    ("machine", "shape", "width", "stays"),
+    [
+        (_DOTS, (64, 512), 512, True), (_NO_DOTS, (64, 512), 512, False), (_NO_DOTS, (1, 512), 1024, False),
+        (_TILES, (64, 512), 1024, False), (_TILES, (1, 512), 1024, True), (_TILES, (2, 4, 512), 1024, True),
+        (_TILES, (3, 4, 512), 1024, False), (_TILES, (1, 512), 64, False),
+    ],
+)  # fmt: skip
+def test_products_of_bfloat16_stay_where_a_cpu_is_no_slower(
+    machine: Machine, shape: tuple[int, ...], width: int, stays: bool
+) -> None:
+    """Without an instruction for it they took plain loops; where tiles multiply float32 it is for few rows by weights
+    that no cache holds."""
+    matrix = constant(normal(shape[-1], width).astype(ml_dtypes.bfloat16))
+    mod = apply(
+        _widen(machine),
+        lambda b, x: op.matmul(x, matrix, out_dtype="float32"),
+        [normal(*shape).astype(ml_dtypes.bfloat16)],
+    )
+    assert names(mod) == (["matmul"] if stays else ["astype", "matmul"])
+
+
+@pytest.mark.parametrize(("machine", "stays"), [(_DOTS, True), (_NO_DOTS, False), (_TILES, False)])
+def test_convolutions_of_bfloat16_stay_where_a_cpu_is_no_slower(machine: Machine, stays: bool) -> None:
+    taps = constant(normal(8, 4, 3, 3).astype(ml_dtypes.bfloat16))
+    image = normal(2, 4, 9, 9).astype(ml_dtypes.bfloat16)
+    mod = apply(_widen(machine), lambda b, x: op.nn.conv2d(x, taps, out_dtype="float32"), [image])
+    assert names(mod) == (["nn.conv2d"] if stays else ["astype", "nn.conv2d"])
+
+
+@pytest.mark.parametrize("columns", [33, None])
+def test_products_of_bfloat16_without_a_kernel_are_those_of_float32(columns: int | None) -> None:
+    """Rows that fill no vectors, and vectors."""
+    arrays = [normal(*shape).astype(ml_dtypes.bfloat16) for shape in ((4, 32), (32, columns) if columns else (32,))]
+    mod = apply(_widen(), lambda b, x, y: op.matmul(x, y, out_dtype="float32"), arrays)
+    assert names(mod) == ["astype", "astype", "matmul"]
 
 
 # --- SplitConv3d ---

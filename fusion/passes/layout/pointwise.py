@@ -70,14 +70,8 @@ def as_product(context: CallContext, call: relax.Call, data: Placed, weight: Pla
     matrix = reshaped(builder, stored, (*grouped, made // groups, channels // groups))
     read = builder.emit(_strided(builder, data, [int(stride) for stride in attrs.strides]))
     image = builder.emit(relax.op.reshape(read, (batch, *grouped, channels // groups, pixels)))
-    product = builder.emit(relax.op.matmul(matrix, image, _made_dtype(call)))
+    product = builder.emit(relax.op.matmul(matrix, image, str(call.ty.dtype.dtype)))
     return row_major(builder.emit(relax.op.reshape(product, (batch, made, height, width))))
-
-
-def _made_dtype(call: relax.Call) -> str | None:
-    """Return the dtype of a product that is another than that of its operands, as sums of float16 in float32 are."""
-    made = str(call.ty.dtype.dtype)
-    return None if all(str(operand.ty.dtype.dtype) == made for operand in call.args) else made
 
 
 def _strided(builder: relax.BlockBuilder, image: Placed, strides: list[int]) -> relax.Expr:
@@ -120,7 +114,7 @@ def columns_times_weights(context: CallContext, call: relax.Call, data: Placed, 
         raise Declined("bringing the numbers of its rows together costs less")
     columns = reshaped(context.builder, data.stored, (before, depth, behind))
     turned = constant(weight.stored.value.numpy().T)
-    product = context.builder.emit(relax.op.matmul(turned, columns, _made_dtype(call)))
+    product = context.builder.emit(relax.op.matmul(turned, columns, str(call.ty.dtype.dtype)))
     return Placed(reshaped(context.builder, product, orders.stored_shape(data.order, shape)), data.order, shape)
 
 

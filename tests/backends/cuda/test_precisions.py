@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 
 import fusion
 from fusion import CompiledModule
+from fusion.tensors import as_numpy
 from tests.backends.cuda.emulator.emulate import WHY_NOT
 from tests.backends.cuda.planned import run_planned
 from tests.backends.cuda.test_models import convolved
@@ -95,6 +96,7 @@ def sources_of(module: CompiledModule) -> str:
     [
         ("float16", "fp32", "float16", 2**-9), ("float32", "fp32", "floats", 2**-19),
         ("float32", "tf32", "tfloat32", 2**-9), ("float32", "bf16", "bfloat16", 2**-6),
+        ("bfloat16", "fp32", "bfloat16", 2**-6),
     ],
 )  # fmt: skip
 def test_a_layer_of_an_encoder_has_its_attention_in_one_kernel(
@@ -108,6 +110,14 @@ def test_a_layer_of_an_encoder_has_its_attention_in_one_kernel(
     assert used == {multiplied}
     (y,) = run_planned(module, *inputs(dtype))
     np.testing.assert_allclose(y.astype(np.float64), layer_in_float64(dtype), rtol=tolerance, atol=4 * tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_stay_as_narrow_as_they_are(dtype: str) -> None:
+    (form,) = fusion.compile(layer(dtype), target="cuda -arch=sm_80").specializations
+    assert form.code is not None
+    held = sum(as_numpy(weight).nbytes for weight in form.code.weights)
+    assert held < 1.1 * sum(array.nbytes for array in weights(dtype).values())
 
 
 def network(dtype: str) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
@@ -125,14 +135,14 @@ def network(dtype: str) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
     graph = helper.make_graph(nodes, "network", values[:1], values[1:], weights)
     wide = [each.astype(np.float64) for each in (x, held["a"], held["b"])]
     made = convolved(np.maximum(convolved(wide[0], wide[1]), 0), wide[2]) + wide[0]
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), x, made
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)]), x, made
 
 
 @pytest.mark.parametrize(
     ("dtype", "precision", "multiplied", "tolerance"),
     [
         ("float16", "fp32", "float16", 2**-9), ("float32", "tf32", "tfloat32", 2**-9),
-        ("float32", "bf16", "bfloat16", 2**-6),
+        ("float32", "bf16", "bfloat16", 2**-6), ("bfloat16", "fp32", "bfloat16", 2**-6),
     ],
 )
 def test_convolutions_are_on_tensor_cores(dtype: str, precision: str, multiplied: str, tolerance: float) -> None:

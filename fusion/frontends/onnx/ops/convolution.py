@@ -12,6 +12,7 @@ from tvm.relax import Expr
 
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
+from fusion.frontends.onnx.ops.half import wide_of
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.weights import constant
 from fusion.frontends.onnx.windows import transposed_window, window_of
@@ -70,7 +71,8 @@ def _rank(node: Node) -> int:
 
 def _accumulator(node: Node) -> str | None:
     """Half-precision sums lose what ONNX Runtime keeps."""
-    return "float32" if node.dtype(0) == "float16" else None
+    wide = wide_of(node.dtype(0))
+    return None if wide == node.dtype(0) else wide
 
 
 def _narrow(node: Node, result: Expr) -> Expr:

@@ -26,9 +26,10 @@ def product(a: Expr, b: Expr, dtype: str) -> Expr:
 
 
 def _wide_product(a: Expr, b: Expr, dtype: str) -> Expr:
-    if dtype == "float16":
-        return relax.op.matmul(a, b, out_dtype="float32")
-    return relax.op.matmul(*(cast(x, dtype, wide_of(dtype)) for x in (a, b)))
+    """Return a @ b in the dtype that it is summed in. Operands stay as narrow as they are: a machine says by its
+    policy what is widened."""
+    wide = wide_of(dtype)
+    return relax.op.matmul(a, b, out_dtype=None if wide == dtype else wide)
 
 
 @converts("Gemm")
