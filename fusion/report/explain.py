@@ -17,7 +17,7 @@ from fusion.module.settings import Settings
 from fusion.module.specialization import Code, Specialization
 from fusion.options import GENERATOR
 from fusion.report.device_work import device_work, work_tables
-from fusion.report.placement import ModelPlacement, PlacedPart, placement_of
+from fusion.report.placement import ModelPlacement, PlacedPart, kinds_of, placement_of
 from fusion.report.table import format_table, shorten
 from fusion.signature import FallbackNode, TensorSpec
 from fusion.tensors import tensor_bytes
@@ -175,7 +175,7 @@ def _part_row(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
     """Return the row of calls that are one kernel, or one part on a library."""
     first, calls = parts[0], len(parts)
     operators = [operator for part in parts for operator in part.operators]
-    kinds = ", ".join(f"{count} {op}" for op, count in Counter(operators).most_common(4))
+    kinds = kinds_of(operators) or first.what  # where it has none
     took, other = (_milliseconds(each, calls) for each in (first.seconds, first.runner_up_seconds))
     return (first.backend, str(calls), str(len(operators)), took, first.runner_up or "", other, kinds)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from backends.subgraphs import library_of
@@ -11,6 +12,14 @@ from fusion.model_graph import FOLDED, GraphCall, ModelGraph
 from fusion.module.specialization import Specialization
 from fusion.options import FALLBACK, GENERATOR
 from fusion.placement_times import PartTimes, PlacementTimes
+
+_MOST_KINDS = 4
+"""That are told."""
+
+
+def kinds_of(operators: Sequence[str]) -> str:
+    """Return how many there are of each kind of some operators, the most frequent ones."""
+    return ", ".join(f"{count} {op}" for op, count in Counter(operators).most_common(_MOST_KINDS))
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,7 @@ class PlacedPart:
         call: The name of the kernel, or the key of the subgraph that a library runs.
         operators: The operators in it, by Relax's names: "nn.conv2d", in the order of the model.
         names: Of what they return, as in the model.
+        steps_of: Operators of which it computes a step, and which are in the later part that ends them.
         seconds: What it takes in a run; None where that was not measured.
         runner_up: The backend that would be fastest of all others; None where none was measured.
         runner_up_seconds: What it takes there.
@@ -32,6 +42,7 @@ class PlacedPart:
     call: str
     operators: tuple[str, ...]
     names: tuple[str, ...]
+    steps_of: tuple[str, ...] = ()
     seconds: float | None = None
     runner_up: str | None = None
     runner_up_seconds: float | None = None
@@ -41,6 +52,14 @@ class PlacedPart:
     def place(self) -> str:
         """The backend, and the device where that is told."""
         return f"{self.backend} on {self.device}" if self.device else self.backend
+
+    @property
+    def what(self) -> str:
+        """What it is of: its operators, or else those of which it is a step, or else the name of what is called, as a
+        kernel that brings a tensor to another order."""
+        if self.operators or not self.steps_of:
+            return kinds_of(self.operators) or self.call
+        return f"a step of {', '.join(dict.fromkeys(self.steps_of))}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +98,8 @@ class ModelPlacement:
         count = sum(len(part.operators) for part in parts)
         known = [part.seconds for part in parts if part.seconds is not None]
         took = f" ({sum(known) * 1e3:.3f} ms)" if len(known) == len(parts) else ""
-        return f"{place}: {counted(count, 'operator')} in {counted(len(parts), 'call')}{took}"
+        what = "" if count else f": {kinds_of([part.what for part in parts])}"
+        return f"{place}: {counted(count, 'operator')} in {counted(len(parts), 'call')}{took}{what}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +138,7 @@ def placement_in(graph: ModelGraph, times: PlacementTimes, generator: str = GENE
     """Return where the model of `graph` runs, with what was measured of it."""
     inside = _operators_of(graph)
     parts = tuple(
-        _part(graph, call, inside.get(position, []), times.parts.get(call.op, PartTimes()), generator)
+        _part(graph, position, inside, times.parts.get(call.op, PartTimes()), generator)
         for position, call in enumerate(graph.calls)
         if call.kind != "input"
     )
@@ -131,20 +151,26 @@ def backend_of(call: GraphCall, generator: str = GENERATOR) -> str:
 
 
 def _operators_of(graph: ModelGraph) -> dict[int, list[int]]:
-    """Return the operators of each call; one that several calls compute a part of is in the last."""
+    """Return the operators that each call computes, or a step of them; the last call of one ends it."""
     found: dict[int, list[int]] = {}
     for position, operator in enumerate(graph.operators):
-        if operator.op != "input" and operator.how != FOLDED and operator.calls:
-            found.setdefault(max(operator.calls), []).append(position)
+        for call in operator.calls if operator.op != "input" and operator.how != FOLDED else ():
+            found.setdefault(call, []).append(position)
     return found
 
 
-def _part(graph: ModelGraph, call: GraphCall, inside: list[int], times: PartTimes, generator: str) -> PlacedPart:
+def _part(
+    graph: ModelGraph, position: int, inside: Mapping[int, Sequence[int]], times: PartTimes, generator: str
+) -> PlacedPart:
+    """Return the part that the call at a position is; `inside` are the operators of each."""
+    call, here = graph.calls[position], [graph.operators[each] for each in inside.get(position, ())]
+    ended = [operator for operator in here if max(operator.calls) == position]
     return PlacedPart(
         backend=backend_of(call, generator),
         call=call.op,
-        operators=tuple(graph.operators[each].op for each in inside),
-        names=tuple(graph.operators[each].name for each in inside),
+        operators=tuple(operator.op for operator in ended),
+        names=tuple(operator.name for operator in ended),
+        steps_of=tuple(operator.op for operator in here if operator not in ended),
         seconds=times.seconds,
         runner_up=times.runner_up or None,
         runner_up_seconds=times.runner_up_seconds,

@@ -77,6 +77,35 @@ def test_what_was_measured_of_kernels_is_told_of_all_calls_of_each() -> None:
     assert row.split() == ["cpu", "2", "2", "2.000", "openvino", "3.000", "2", "cumsum"]
 
 
+def test_a_part_that_no_operator_ends_in_says_what_it_is(placed: CompiledModule) -> None:
+    """The cumulative sum along the middle axis is several kernels, the last of which makes its result."""
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    proto = model([node], [("x", FLOAT, [2, 3, 4])], [("y", FLOAT, [2, 3, 4])], {"axis": np.array(1)})
+    module = fusion.compile(proto, threads=1, cache=False)
+    *steps, last = module.placement.parts
+    assert steps, "it is one kernel now: take another operator"
+    assert last.what == "1 cumsum"
+    assert {(part.operators, part.what) for part in steps} == {((), part.call) for part in steps}
+    (form,) = module.specializations
+    times = PlacementTimes(0.003, 0.003, {part.call: PartTimes(0.001) for part in steps})
+    measured = replace(form, times=times)
+    report = CompiledModule(form.inputs, form.outputs, module.settings, fixed=measured).explain()
+    rows = [line.split() for line in report.splitlines() if line.startswith("cpu ")]
+    assert [(row[2], row[-1]) for row in rows] == [("0", part.call) for part in steps]
+
+    nothing = replace(placed.placement.parts[0], backend="cpu", call="transpose1", operators=(), names=())
+    both = replace(placed.placement, parts=(*placed.placement.parts, nothing, nothing))
+    assert "cpu: 0 operators in 2 calls: 2 transpose1, " in str(both)
+
+
+def test_an_operator_of_several_calls_ends_in_the_last() -> None:
+    calls = tuple(GraphCall(name, name, "kernel", "", (), 0, 0) for name in ("sums", "rest"))
+    operators = (SourceOperator("y", "nn.softmax", "", (), (0, 1), "inferred"),)
+    first, last = placement_in(ModelGraph(operators, calls), PlacementTimes()).parts
+    assert (first.operators, first.what) == ((), "a step of nn.softmax")
+    assert (last.names, last.steps_of, last.what) == (("y",), (), "1 nn.softmax")
+
+
 def test_one_of_a_thing_is_told_in_the_singular(placed: CompiledModule) -> None:
     assert str(placed.placement).endswith("operators in 1 call")
     assert "onnxruntime runs 3 of 3 operators in 1 region:" in placed.explain()
