@@ -83,6 +83,11 @@ def other(name: str) -> Any:
     return None
 
 
+def generators() -> dict[str, str]:
+    """Return the kinds of targets that fusion's own backends write kernels for, by the names of these."""
+    return {name: kind for name, (kind, _) in _OWN.items()}
+
+
 def kinds() -> tuple[str, ...]:
     """Return the kinds of targets that fusion's own backends write kernels for."""
     return tuple(kind for kind, _ in _OWN.values())

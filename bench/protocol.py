@@ -64,6 +64,7 @@ def compare_model(
     threads: int | None = None,
     rounds: int = ComparisonPlan.rounds,
     peers: Sequence[str] | None = None,
+    backends: Sequence[str] | None = None,
 ) -> ComparisonResult:
     """Compile the ONNX file at `path` with fusion, check it, and time it against the peers.
 
@@ -73,6 +74,7 @@ def compare_model(
         threads: For every engine; None for all CPUs this process may use.
         rounds: How often each engine is timed.
         peers: Names from `bench.peers.names()`; None for those of ONNX Runtime and OpenVINO that are installed.
+        backends: Who may run parts for fusion; None for its default.
 
     Raises:
         ModelFileError: The file cannot be read.
@@ -83,7 +85,9 @@ def compare_model(
     chosen = [name for name in STANDARD if bench.peers.installed(name)] if peers is None else list(peers)
     specs = inputs.read_specs(Path(path), shapes or {})
     plan = ComparisonPlan(threads or default_threads(), rounds, peers=tuple(chosen))
-    job = Job(Path(path).resolve(), {spec.name: spec.shape for spec in specs}, plan.threads)
+    shapes_of = {spec.name: spec.shape for spec in specs}
+    named = None if backends is None else tuple(backends)
+    job = Job(Path(path).resolve(), shapes_of, plan.threads, backends=named)
     return compare(job, plan, lambda seed: inputs.draw(specs, seed), name=Path(path).stem)
 
 

@@ -39,6 +39,7 @@ class Job:
         precision: "fp32", or "bf16" for the engines that have it: fusion and OpenVINO.
         effort: Of fusion.
         bounds: The sizes of open dimensions by their names, for fusion.
+        backends: Who may run parts, for fusion; None for its default.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class Job:
     precision: str = "fp32"
     effort: str = "fast"
     bounds: Mapping[str, range] = field(default_factory=dict)
+    backends: tuple[str, ...] | None = None
 
 
 class Engine(Protocol):

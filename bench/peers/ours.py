@@ -16,8 +16,8 @@ _FILE = "model.fusion"
 
 
 class Fusion:
-    """`fusion.compile` with default options but for the job's precision and effort, without a cache and without what
-    was measured before: it is timed. Calls wait for their form, as ONNX Runtime is another engine; hot shapes get none,
+    """`fusion.compile` with default options but for the job's precision, effort and backends, without a cache and
+    without what was measured before: it is timed. Calls wait for their form, as ONNX Runtime is another engine; hot shapes get none,
     which would be compiled beside the calls of others."""
 
     _module: fusion.CompiledModule | None = None
@@ -78,6 +78,7 @@ def _compile(job: Job) -> fusion.CompiledModule:
     return fusion.compile(
         str(job.path), shapes=dict(job.shapes), threads=job.threads, precision=job.precision, effort=job.effort,
         cache=False, database=False, wait=True, hot_shapes=0, bounds=job.bounds,
+        backends=job.backends,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from fusion.cli.check_arguments import check_arguments
 from fusion.cli.exit_codes import OK, RESULTS_DIFFER
 from fusion.cli.models import is_relay, is_saved, read_inputs_of
 from fusion.cli.options import (
+    add_backends,
     add_bounds,
     add_json,
     add_model,
@@ -42,6 +43,7 @@ def add_parser(verbs: Any) -> None:
     add_bounds(parser)
     parser.add_argument("--shapes", type=user_path, metavar="FILE", help="JSON: the shapes of many calls, run in order")
     add_params(parser)
+    add_backends(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="of every engine; all allowed CPUs by default")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"how often each engine is timed, {_ROUNDS} by default")
     parser.add_argument("--peers", help="comma-separated: onnxruntime,openvino,torch,tvm; the first two by default")
@@ -75,7 +77,9 @@ def bench(options: argparse.Namespace) -> int:
 
     with progress(f"measuring {options.model}"):
         try:
-            result = compare_model(options.model, shapes, options.threads, options.rounds, peers)
+            result = compare_model(
+                options.model, shapes, options.threads, options.rounds, peers, backends=options.backends
+            )
         except EngineError as error:
             raise _reason(options, shapes, error) from error
     show(result.table(), result.as_dict(), options.json)
@@ -118,7 +122,7 @@ def _all_shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
 def _reason(options: argparse.Namespace, shapes: Mapping[str, tuple[int, ...]], error: Exception) -> FusionError:
     """Return why there is no comparison: what `fusion compile` says of the model, if it refuses it too."""
     try:
-        fusion.compile(options.model, shapes=shapes, threads=options.threads)
+        fusion.compile(options.model, shapes=shapes, threads=options.threads, backends=options.backends)
     except FusionError as refused:
         return refused
     return InternalError("the comparison cannot be made", why=str(error), hint="name other --peers, or report it")

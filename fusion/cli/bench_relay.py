@@ -42,7 +42,7 @@ def bench_relay(options: argparse.Namespace) -> int:
         started = time.perf_counter()
         module = fusion.compile(
             options.model, shapes=shapes or None, params=options.params, threads=options.threads, wait=True,
-            bounds=parse_bounds(options.bounds),
+            bounds=parse_bounds(options.bounds), backends=options.backends,
         )  # fmt: skip
         inputs = complete_inputs(module, {}, shapes, 0)
         arrays = [inputs[spec.name] for spec in module.inputs]

@@ -51,7 +51,8 @@ def bench_stream(options: argparse.Namespace, peers: Sequence[str] | None) -> in
 
     with progress(f"running {len(calls)} calls of {options.model}"):
         try:
-            job = Job(path, {}, threads, bounds=bounds)
+            named = None if options.backends is None else tuple(options.backends)
+            job = Job(path, {}, threads, bounds=bounds, backends=named)
             result = run_stream(job, StreamPlan(threads, tuple(chosen)), calls, draw, path.stem)
         except EngineError as error:
             raise _reason(options, calls[0], error) from error
@@ -63,7 +64,9 @@ def _reason(options: argparse.Namespace, shapes: Shapes, error: Exception) -> Fu
     """Return why there is no result: what `fusion compile` says of the model, if it refuses it too."""
     try:
         bounds = parse_bounds(options.bounds)
-        fusion.compile(options.model, shapes=shapes, threads=options.threads, bounds=bounds)
+        fusion.compile(
+            options.model, shapes=shapes, threads=options.threads, bounds=bounds, backends=options.backends
+        )
     except FusionError as refused:
         return refused
     return ExecutionError("the stream cannot be run", why=str(error), hint="check the shapes of that call")

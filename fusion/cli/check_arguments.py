@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from backends.registry import libraries
 from fusion.cli.options import SAVED_SUFFIX, input_file, parse_bounds, parse_shapes
 from fusion.cli.shape_stream import read_stream
 from fusion.errors import OptionError, SavedFileError
 from fusion.foreign_files import check_model_file
-from fusion.options import check_effort, check_precision, check_threads
+from fusion.options import check_backends, check_effort, check_precision, check_threads
 from fusion.system.files import check_file
 
 
@@ -34,6 +35,8 @@ def check_arguments(options: argparse.Namespace, outputs: Sequence[Path] = ()) -
         check_effort(given["effort"])
     if "precision" in given:
         check_precision(given["precision"])
+    if "backends" in given:
+        check_backends(given["backends"], libraries())
     arrays = [input_file(text) for text in given.get("input", ())]
     models = [given[name] for name in ("model", "other") if name in given]
     sources = [*models, *arrays, *([given["params"]] if "params" in given else [])]

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Versions known to work together; newer ffi releases crash in `tvm.ir.save_json`."""
-_PEERS = ("onnxruntime", "openvino", "torch")
+_PEERS = ("torch",)
+"""Packages that `fusion bench` compares with, beside those of backends."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def doctor(options: argparse.Namespace) -> int:
         *_packages(),
         *_machine(),
         *_devices(),
+        *_backends(),
         _linker(),
         _pool(),
         _cache(),
@@ -64,7 +66,7 @@ def doctor(options: argparse.Namespace) -> int:
 def _line(finding: Finding) -> str:
     mark = {True: "ok", False: "!!", None: "  "}[finding.good]
     hint = f" ({finding.hint})" if finding.hint and finding.good is False else ""
-    return f"{mark}  {finding.name:<16}{finding.value}{hint}"
+    return f"{mark}  {finding.name:<20}{finding.value}{hint}"
 
 
 def _packages() -> list[Finding]:
@@ -106,6 +108,53 @@ def _devices() -> list[Finding]:
         *(Finding(name, text) for runtime in runtimes for name, text in runtime.describe().items()),
         *(Finding(f"figures {each.arch}", _figures(each)) for runtime in runtimes for each in runtime.figures()),
     ]
+
+
+def _backends() -> list[Finding]:
+    """Return a finding for each backend that is registered, by fusion or by other packages."""
+    from backends.registry import generators, libraries
+
+    own = generators().items()
+    return [
+        *(Finding(f"backend {name}", f"{fusion.__version__}, kernels for targets {kind!r}") for name, kind in own),
+        *map(_backend, libraries()),
+    ]
+
+
+def _backend(name: str) -> Finding:
+    """Return what is known of a backend without asking it for anything: another process imports it first."""
+    from fusion.apart import import_apart
+
+    title = f"backend {name}"
+    try:
+        import_apart(name)
+        return Finding(title, _described(name), True)
+    except NotInstalledError as error:
+        state = error.what.removeprefix(f"the backend {name!r} ")
+        if error.why:
+            return Finding(title, f"{state}: {error.why}", False, error.hint)
+        return Finding(title, f"{state}: {error.hint}")
+    except Exception as error:  # whatever a package of somebody else raises
+        return Finding(title, f"cannot be asked: {type(error).__name__}: {error}", False, "update its package")
+
+
+def _described(name: str) -> str:
+    """Return the version of a backend, and what it runs.
+
+    Raises:
+        NotInstalledError: It is not installed, cannot be imported, or is no backend.
+    """
+    from backends.backend import Backend, DeviceLibrary, GraphLibrary
+    from backends.registry import library, other
+
+    found = other(name)
+    if isinstance(found, Backend):
+        return f"kernels for targets {', '.join(map(repr, found.kinds))}"
+    known = library(name)
+    version = getattr(known, "version", "") or "no version, so that it is not measured"
+    if isinstance(known, DeviceLibrary):
+        return f"{version}, single kernels of targets {', '.join(map(repr, known.kinds))}"
+    return f"{version}, {'regions' if isinstance(known, GraphLibrary) else 'what its patterns match'}"
 
 
 def _figures(device: DeviceFigures) -> str:

@@ -13,9 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 import bench
 from bench import protocol
+from bench.peers import OURS, ours
 from bench.peers.engine import Job
 from bench.remote import EngineError, Worker
+from bench.result import ComparisonResult, EngineResult
+from bench.streams import measure
 from fusion.errors import OptionError, ShapeError
+from tests.cli.commands import run
 
 
 @pytest.fixture
@@ -43,6 +47,29 @@ def test_a_small_model_is_compared(model: Path) -> None:
     assert list(result.ratios) == ["onnxruntime"]
     assert json.loads(json.dumps(result.as_dict()))["model"] == "small"
     assert "| onnxruntime |" in result.table()
+
+
+def test_backends_of_ours_are_those_of_the_user(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs: list[Job] = []
+
+    def note(job: Job, *_: object, **__: object) -> ComparisonResult:
+        jobs.append(job)
+        return ComparisonResult("small", {}, 1, {OURS: EngineResult()})
+
+    monkeypatch.setattr(protocol, "compare", note)
+    named = ["--backends", "onnxruntime,cpu"]
+    run(capsys, "bench", model, "--shape", "x=4,16", "--threads", 1, *named)
+    run(capsys, "bench", model, "--shape", "x=4,16", "--threads", 1)
+    (theirs, default) = jobs
+    assert ours._compile(theirs).placement.backends == ("onnxruntime",)
+    assert ours._compile(default).placement.backends == ("cpu",)
+
+    monkeypatch.setattr(measure, "run_stream", note)
+    (model.parent / "calls.json").write_text('[{"x": [4, 16]}]')
+    run(capsys, "bench", model, "--shapes", model.parent / "calls.json", *named)
+    assert jobs[2].backends == ("onnxruntime", "cpu")
 
 
 def test_an_open_dimension_must_be_given(model: Path) -> None:

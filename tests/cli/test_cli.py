@@ -309,7 +309,7 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
     assert code == 0
     assert data["self-test"]["good"]
     assert not any(finding["hint"] for finding in data.values() if finding["good"] is not False)
-    assert {"python", "apache-tvm", "apache-tvm-ffi", "cpu", "threads", "linker", "onnxruntime"} <= set(data)
+    assert {"python", "apache-tvm", "apache-tvm-ffi", "cpu", "threads", "linker", "backend onnxruntime"} <= set(data)
 
 
 @pytest.mark.parametrize(
@@ -333,6 +333,8 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
         (["bench", "mlp.onnx", "--threads", "10000"], 2, "1 to 1024"),
         (["bench", "none.onnx", "--peers", "foo"], 2, "no peer 'foo'"),
         (["bench", "none.onnx", "--peers", ""], 2, "no peer ''"),
+        (["bench", "mlp.onnx", "--backends", "cpu,foo"], 2, "no backend has the name 'foo'"),
+        (["compile", "mlp.onnx", "--backends", "cpu,foo"], 2, "no backend has the name 'foo'"),
         (["run", "mlp.onnx", "--shape", "x:3,8"], 2, "write --shape NAME=EXTENTS"),
         (["run", "mlp.onnx", "--shape", "x=3,-8"], 2, "'3,-8' is no list of whole numbers"),
         (["run", "mlp.onnx", "--shape", "x=a b,c"], 2, "'a b,c' is no list of whole numbers, 0 or more, and names"),

@@ -63,6 +63,20 @@ def test_without_parameters_all_are_inputs(tmp_path: Path, capsys: pytest.Captur
     assert [spec["name"] for spec in made["inputs"]] == list(shared_models.values("mlp"))
 
 
+def test_bench_takes_backends(
+    params: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Named(Exception):
+        pass
+
+    def compiled(*_: object, backends: list[str], **__: object) -> None:
+        raise Named(*backends)
+
+    monkeypatch.setattr(fusion, "compile", compiled)
+    _, _, err = run(capsys, "bench", RELAY, "--params", params, "--backends", "openvino,cpu")
+    assert "Named: ('openvino', 'cpu')" in err
+
+
 def test_bench_compares_with_tvm(params: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = run_json(capsys, "bench", RELAY, "--params", params, "--rounds", 1)
     assert (code, found["passed"]) == (0, True)
