@@ -4,7 +4,8 @@ In the memory of a register of 16 elements one of 8 is half of it, which LLVM pu
 300 columns took 298 us so, and takes 215. On the stack LLVM finds by itself what may share memory.
 
 Buffers whose size only a call knows share none either: TVM takes all of them for equally large, and gives one the
-memory of another that the same loop reads, though vectors there overlap.
+memory of another that the same loop reads, though vectors there overlap. Nor do buffers of booleans: where all their
+accesses are vectors of one length, TVM makes them buffers of vectors of bytes, which no `and` or `select` takes.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ def share_memory() -> tvm.transform.Pass:
 
 @dataclass
 class _Registers:
-    """Buffers of at most a register, and those of no known size, which are parameters for the time being.
+    """Buffers that share nothing, which are parameters for the time being.
 
     Attributes:
         inside: The registers of each parallel loop, by its variable, and those outside of all.
-        unsized: The others; a load stands where each was allocated.
+        others: Those of no known size or of booleans; a load stands where each was allocated.
     """
 
     inside: dict[Var | None, dict[Var, None]] = field(default_factory=lambda: {None: {}})
-    unsized: dict[Var, None] = field(default_factory=dict)
+    others: dict[Var, None] = field(default_factory=dict)
 
     def take(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return `func` with its registers among its parameters."""
@@ -62,16 +63,16 @@ class _Registers:
             return inner
 
         def allocation(found: tirx.AllocBuffer, _: StructuralMutator) -> object:
-            if not has_static_size(found.buffer):
-                self.unsized[found.buffer] = None
-                return tirx.Evaluate(tirx.BufferLoad(found.buffer, [tirx.const(0, "int64")]))
-            if _bytes(found.buffer) > _REGISTER_BYTES:
+            if has_static_size(found.buffer) and _bytes(found.buffer) <= _REGISTER_BYTES:
+                self.inside.setdefault(loops[-1], {})[found.buffer] = None
+                return tirx.Evaluate(0)
+            if has_static_size(found.buffer) and str(found.buffer.ty.dtype) != "bool":
                 return found
-            self.inside.setdefault(loops[-1], {})[found.buffer] = None
-            return tirx.Evaluate(0)
+            self.others[found.buffer] = None
+            return tirx.Evaluate(tirx.BufferLoad(found.buffer, [tirx.const(0, "int64")]))
 
         body = mutate(func.body, [(tirx.For, loop), (tirx.AllocBuffer, allocation)])
-        buffers = [*(buffer for found in self.inside.values() for buffer in found), *self.unsized]
+        buffers = [*(buffer for found in self.inside.values() for buffer in found), *self.others]
         return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs)
 
     def give_back(self, func: tirx.PrimFunc, shared: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -89,7 +90,7 @@ class _Registers:
 
         def evaluate(found: tirx.Evaluate, _: StructuralMutator) -> object:
             value = found.value
-            is_mark = isinstance(value, TensorLoad) and value.source in self.unsized
+            is_mark = isinstance(value, TensorLoad) and value.source in self.others
             return tirx.AllocBuffer(value.source) if is_mark else found
 
         return func.with_body(self._before(None, mutate(shared.body, [(tirx.For, loop), (tirx.Evaluate, evaluate)])))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tvm
 from tvm import tirx
 from tvm.tirx import ForKind
 from tvm_ffi.structural import structural_walk
 
+from backends.cpu.codegen.generate import generate_module
 from backends.cpu.codegen.share_memory import share_memory
 from backends.tensorir.emit import Nest, ramp, splat
 
@@ -65,3 +67,25 @@ def test_buffers_whose_size_a_call_says_share_no_memory(kind: ForKind) -> None:
     structural_walk(after.body, (tirx.AllocBuffer, found.append))
     assert [statement.buffer.name for statement in found] == ["first", "second"]
     assert len(after.params) == 1
+
+
+def test_buffers_of_booleans_stay_booleans() -> None:
+    """TVM made those that are only read and written in vectors of 4 buffers of int8x4, of which there is no `and`."""
+    nest = Nest()
+    x, result = (tirx.decl_buffer((128,), dtype, name) for dtype, name in (("float32", "x"), ("bool", "result")))
+    below, above = (nest.allocate(name, (128,), "bool") for name in ("below", "above"))
+    with nest.loop("i", 32) as i:
+        place = [ramp(i * 4, 4)]
+        value = tirx.BufferLoad(x, place)
+        nest.store(below, place, value < splat(tirx.const(2, "float32"), 4))
+        nest.store(above, place, value > splat(tirx.const(0, "float32"), 4))
+    with nest.loop("i", 32) as i:
+        place = [ramp(i * 4, 4)]
+        low, high = tirx.BufferLoad(below, place), tirx.BufferLoad(above, place)
+        nest.store(result, place, tirx.And(low, tirx.And(high, low)))
+    kernel = tirx.PrimFunc([x, result], nest.finish()).with_attr("global_symbol", "kernel")
+    built = generate_module(tvm.IRModule({"kernel": kernel}), tvm.target.Target("llvm"))
+    values = np.linspace(-1, 3, 128, dtype=np.float32)
+    found = tvm.runtime.tensor(np.zeros(128, bool))
+    built["kernel"](tvm.runtime.tensor(values), found)
+    np.testing.assert_array_equal(found.numpy(), (values > 0) & (values < 2))
