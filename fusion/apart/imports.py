@@ -25,6 +25,7 @@ class Import(LibraryQuestion):
     answered_by: ClassVar[str] = "fusion.apart.imports"
     imports_compiler: ClassVar[bool] = True
     asked_for: ClassVar[str] = "to be imported"
+    silence_s: ClassVar[float] = 10.0
 
 
 def answer(library: str) -> None:

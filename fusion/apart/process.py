@@ -18,8 +18,6 @@ from tuning.measuring_session import MeasuringSession, Results
 _PATIENCE_S = 300.0
 """Without an answer: a library that compiles a whole model on a busy machine takes minutes, and one that is taken to
 hang is asked for nothing more."""
-_SILENCE_S = 10.0
-"""After which whoever waits is told for whom."""
 _log = logging.getLogger("fusion.backends")
 _COMMAND = "from fusion.apart.answer import main; main()"
 
@@ -73,7 +71,7 @@ class OtherProcess:
 def _told_of(question: LibraryQuestion) -> Iterator[None]:
     """Warn, where the block takes long, that a question has no answer yet: nothing else is seen of a library that
     hangs."""
-    timer = threading.Timer(_SILENCE_S, _warn, (question,))
+    timer = threading.Timer(question.silence_s, _warn, (question,))
     timer.daemon = True
     timer.start()
     try:
@@ -86,7 +84,7 @@ def _warn(question: LibraryQuestion) -> None:
     _log.warning(
         "the backend %r was asked %s in another process %.0f s ago and has not answered; "
         "it is given up after %.0f s in which it is not kept from a CPU",
-        question.library, question.asked_for, _SILENCE_S, _PATIENCE_S,
+        question.library, question.asked_for, question.silence_s, _PATIENCE_S,
     )  # fmt: skip
 
 

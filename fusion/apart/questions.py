@@ -16,12 +16,15 @@ class LibraryQuestion:
         answered_by: The module whose `answer` does what is asked, given the values of all fields.
         imports_compiler: Whether that may import TVM's compiler.
         asked_for: What that is, as "to be imported", for whoever waits.
+        silence_s: Seconds without an answer after which whoever waits is told for whom: what may compile a whole model
+            takes its time.
         library: Name of the library that is asked.
     """
 
     answered_by: ClassVar[str]
     imports_compiler: ClassVar[bool]
     asked_for: ClassVar[str]
+    silence_s: ClassVar[float] = 60.0
     library: str
 
     @property

@@ -101,7 +101,7 @@ def test_who_waits_long_is_told_for_whom(
     with asking_apart() as other:
         other.ask(Import("library"))  # it has started
         caplog.clear()
-        monkeypatch.setattr(process, "_SILENCE_S", 0.2)
+        monkeypatch.setattr(Import, "silence_s", 0.2)
         other.ask(Import("library"))
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(told) == is_told
