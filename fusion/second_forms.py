@@ -75,7 +75,10 @@ def _first_that_compiles(
 ) -> Specialization:
     """Return the first form that compiles; `check` raises what must not be taken for a defect."""
     try:
-        imported = import_model(model, shapes, strict=ctx.strict, byte_products=ctx.compiler.byte_products)
+        imported = import_model(
+            model, shapes, strict=ctx.strict, byte_products=ctx.compiler.byte_products,
+            by_libraries=ctx.libraries_only,
+        )  # fmt: skip
         return compile(imported, ctx)
     except NeedsFallbackError as error:
         error.hint = ctx.to_fall_back

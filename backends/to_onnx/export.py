@@ -196,6 +196,8 @@ def _title(call: relax.Call, name: str) -> str:
     """Return what a call is of: where that is a function, which one."""
     if name.startswith("call_") and call.args:
         function = callee(call)
+        if name == "call_tir":
+            return f"our kernel {function.name_hint!r}"
         return f"{name} of {getattr(function, 'name_hint', None) or getattr(function, 'global_symbol', 'a function')}"
     return name or "a call of a function"
 

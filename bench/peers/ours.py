@@ -17,8 +17,8 @@ _FILE = "model.fusion"
 
 class Fusion:
     """`fusion.compile` with default options but for the job's precision, effort and backends, without a cache and
-    without what was measured before: it is timed. Calls wait for their form, as ONNX Runtime is another engine; hot shapes get none,
-    which would be compiled beside the calls of others."""
+    without what was measured before: it is timed. Calls wait for their form, as ONNX Runtime is another engine; hot
+    shapes get none, which would be compiled beside the calls of others."""
 
     _module: fusion.CompiledModule | None = None
     _compilations = 0

@@ -74,8 +74,9 @@ def open_model(model: Any, params: Parameters | None = None, dynamic_shapes: Any
 
 @stage("import")
 def import_model(
-    model: Any, shapes: Shapes | None = None, *, strict: bool = False, byte_products: tuple[tuple[str, str], ...] = ()
-) -> ImportedModel:
+    model: Any, shapes: Shapes | None = None, *, strict: bool = False, byte_products: tuple[tuple[str, str], ...] = (),
+    by_libraries: bool = False,
+) -> ImportedModel:  # fmt: skip
     """Return `model` as Relax with static shapes.
 
     Args:
@@ -85,6 +86,8 @@ def import_model(
         shapes: Concrete shape of each input that the model itself leaves open; inputs that are closed may be named too.
         strict: Refuse a model that needs a fallback subgraph.
         byte_products: The products of bytes for which the target has kernels (`KernelCompiler.byte_products`).
+        by_libraries: Whether libraries are to run all operators: of an ONNX model ONNX Runtime gets those that become
+            kernels of ours at once, unless `strict`.
 
     Raises:
         ModelFileError: The file or the data it points at cannot be read.
@@ -94,10 +97,13 @@ def import_model(
         ShapeError: `shapes` contradicts the model, or leaves a dimension open.
         OptionError: `model` is of a kind no frontend takes.
     """
-    return importer(model, strict=strict, byte_products=byte_products)(shapes or {})
+    read = importer(model, strict=strict, byte_products=byte_products, by_libraries=by_libraries)
+    return read(shapes or {})
 
 
-def importer(model: Any, *, strict: bool = False, byte_products: tuple[tuple[str, str], ...] = ()) -> Importer:
+def importer(
+    model: Any, *, strict: bool = False, byte_products: tuple[tuple[str, str], ...] = (), by_libraries: bool = False
+) -> Importer:
     """Return what imports `model` for given shapes, as `import_model` does, and reads it once.
 
     Raises:
@@ -105,7 +111,8 @@ def importer(model: Any, *, strict: bool = False, byte_products: tuple[tuple[str
     """
     model = open_model(model)
     if isinstance(model, (str, Path, onnx.ModelProto)):
-        return OnnxImporter.of(_onnx_source(model), strict=strict, byte_products=byte_products)
+        source = _onnx_source(model)
+        return OnnxImporter.of(source, strict=strict, byte_products=byte_products, by_libraries=by_libraries)
     if isinstance(model, tvm.IRModule):
         return partial(relax_module.import_relax, model)
     if isinstance(model, torch.TorchModel):

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
 
 from backends.backend import GraphLibrary
 from fusion import pipeline
-from fusion.bindings import call_name
 from fusion.context import Context
 from fusion.errors import UnsupportedOperatorError
 from fusion.failures import tells_of_failure
 from fusion.frontends.imported import ImportedModel
+from fusion.frontends.origins import all_origins
 from fusion.lowered import Lowered
-from fusion.options import GENERATOR
+from fusion.options import FALLBACK, GENERATOR
 from fusion.placement_times import PlacementTimes
 from fusion.report.placement import placement_in
+from fusion.report.read_graph import operator_name
 
 _NAMED = 4
 """Operators and reasons that are told."""
-_OF_NOTHING = "zeros"
-"""What is left of operators whose results have no elements: constants with some are none of the model's operators."""
+_OF_NO_BACKEND = ("zeros", "if")
+"""What is left of operators whose results have no elements: constants with some are none of the model's operators. And
+which of two branches runs the program decides, whoever computes them."""
 
 
 def require_libraries(imported: ImportedModel, lowered: Lowered, ctx: Context) -> None:
@@ -30,31 +36,61 @@ def require_libraries(imported: ImportedModel, lowered: Lowered, ctx: Context) -
         UnsupportedOperatorError: They do not.
     """
     parts = placement_in(lowered.graph, PlacementTimes()).parts
-    left = [name for part in parts if part.backend == GENERATOR for name in part.operators if name != _OF_NOTHING]
+    ours = [zip(part.operators, part.names, strict=True) for part in parts if part.backend == GENERATOR]
+    left = {name: kind for operators in ours for kind, name in operators if kind not in _OF_NO_BACKEND}
     if not left:
         return
     names = [*ctx.graph_libraries, *ctx.libraries]
     total = sum(len(part.operators) for part in parts)
-    kinds = ", ".join(f"{count} {name}" for name, count in Counter(left).most_common(_NAMED))
     failures = [*ctx.skipped, *filter(tells_of_failure, lowered.notes)]
-    reasons = dict.fromkeys([*failures, *_reasons(imported, ctx, set(left))])
+    modules = [mod for mod in (imported.mod, *imported.branches.values()) if mod is not None]
+    refused = [each for mod in modules for each in _refused(mod, ctx)]
+    # Of an operator that became others here, as a quantisation, these are refused, and have other names.
+    told = [each for each in refused if each.kind in left.values()] or refused
+    if not failures:  # reports know of some only that they are near a call of ours
+        kinds_told = {each.kind for each in told}
+        left = {name: kind for name, kind in left.items() if kind in kinds_told} or left
+    reasons = dict.fromkeys([*failures, *_without_reasons(ctx), *(reason for each in told for reason in each.reasons)])
+    origins = {name: where for mod in modules for name, where in all_origins(mod).items()}
+    kinds = ", ".join(f"{count} {name}" for name, count in Counter(left.values()).most_common(_NAMED))
     who = f"{' and '.join(names)} leave{'s' * (len(names) == 1)}" if names else "no library is there, which leaves"
+    also = "" if FALLBACK in names else f", or {FALLBACK!r}, which runs what ONNX has"
     raise UnsupportedOperatorError(
         f"{who} {len(left)} of {total} operators over: {kinds}",
+        where=", ".join([*dict.fromkeys(origins[name] for name in left if name in origins)][:_NAMED]),
         why="; ".join([*reasons][:_NAMED]),
-        hint=f"name {GENERATOR!r} in backends= too, which runs what is left",
+        hint=f"name {GENERATOR!r} in backends= too, which runs what is left{also}",
     )
 
 
-def _reasons(imported: ImportedModel, ctx: Context, left: Set[str]) -> Iterator[str]:
-    """Yield why libraries do not take operators of the kinds that are `left`, where none takes them."""
-    assert imported.mod is not None
-    found = pipeline.regions_of(imported.mod, ctx)
+@dataclass(frozen=True)
+class _Refused:
+    """An operator that no library takes.
+
+    Attributes:
+        kind: Its name, or that of the function that it calls.
+        reasons: Of each library.
+    """
+
+    kind: str
+    reasons: tuple[str, ...]
+
+
+def _refused(mod: tvm.IRModule, ctx: Context) -> Iterator[_Refused]:
+    """Yield the operators of `main` that libraries were asked for, and none takes."""
+    found = pipeline.regions_of(mod, ctx)
     libraries = ctx.graph_libraries.items()
     refused = {name: found.why_not(library) for name, library in libraries if isinstance(library, GraphLibrary)}
-    matching = [name for name in (*ctx.graph_libraries, *ctx.libraries) if name not in refused]
+    for place, operator in enumerate(found.operators) if refused else ():
+        call = operator[0].value
+        if isinstance(call, relax.Call) and all(place in reasons for reasons in refused.values()):
+            kind = operator_name(call)
+            reasons = (f"{name} does not take {kind}: {reasons[place]}" for name, reasons in refused.items())
+            yield _Refused(kind, tuple(reasons))
+
+
+def _without_reasons(ctx: Context) -> Iterator[str]:
+    """Yield what is known of libraries that give no reasons."""
+    asked = {name for name, library in ctx.graph_libraries.items() if isinstance(library, GraphLibrary)}
+    matching = [name for name in (*ctx.graph_libraries, *ctx.libraries) if name not in asked]
     yield from (f"{name} takes what its patterns match" for name in matching)
-    for place, operator in enumerate(found.operators):
-        kind = call_name(operator[0].value)
-        if kind in left and all(place in reasons for reasons in refused.values()):
-            yield from (f"{name} does not take {kind}: {reasons[place]}" for name, reasons in refused.items())

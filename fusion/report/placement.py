@@ -55,11 +55,12 @@ class PlacedPart:
 
     @property
     def what(self) -> str:
-        """What it is of: its operators, or else those of which it is a step, or else the name of what is called, as a
-        kernel that brings a tensor to another order."""
-        if self.operators or not self.steps_of:
-            return kinds_of(self.operators) or self.call
-        return f"a step of {', '.join(dict.fromkeys(self.steps_of))}"
+        """What it is of: its operators, or else those of which it is a step, or else the name of the kernel that is
+        called, as of one that brings a tensor to another order."""
+        if self.operators:
+            return kinds_of(self.operators)
+        step = f"a step of {', '.join(dict.fromkeys(self.steps_of)) or 'what reads it'}"
+        return step if self.steps_of or library_of(self.call) else self.call
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ def record_graph(
         for graph, trace in traces.items()
     }
     into = _calls_of(before, after, {graph: {**followed[graph], **placed[graph]} for graph in traces})
+    into |= _kernels_of_model(imported, before, after.calls, into)
     calls = _with_savings(after.calls, after.named, traces)
     kept = tuple(edge for graph, trace in traces.items() for edge in _kept(graph, trace, after.named, calls))
     own = {name for of, name in before.keys if of == MAIN}
@@ -169,6 +170,22 @@ def _calls_of(
         for made, returned in zip(results, after.outputs.get(graph, ()), strict=False):
             for position in made:
                 found.setdefault(position, returned)
+    return found
+
+
+def _kernels_of_model(
+    imported: ImportedModel, before: OperatorReader, calls: Sequence[GraphCall], into: Mapping[int, tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
+    """Return the calls of kernels that the model came with, as recurrent layers, and that are in none of the calls of
+    `into` by a name of theirs: passes rename their results, which are tuples, and leave them alone otherwise."""
+    modules = [mod for mod in (imported.mod, *imported.branches.values()) if mod is not None]
+    names = {symbol.name_hint for mod in modules for symbol in mod.get_global_vars()} - {MAIN}
+    found: dict[int, tuple[int, ...]] = {}
+    for name in names:
+        operators = [place for place, each in enumerate(before.operators) if each.op == name and place not in into]
+        places = [place for place, call in enumerate(calls) if call.kind == "kernel" and call.op == name]
+        if len(operators) == len(places):
+            found |= {operator: (place,) for operator, place in zip(operators, places, strict=True)}
     return found
 
 

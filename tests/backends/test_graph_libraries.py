@@ -206,6 +206,70 @@ def test_without_our_own_kernels_what_is_left_over_is_told(monkeypatch: pytest.M
     assert "'openvino' is not installed" in caught.value.why
 
 
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_without_our_own_kernels_onnxruntime_runs_recurrent_layers(op: str) -> None:
+    proto, arrays = recurrent(op)
+    module = fusion.compile(proto, backends=["openvino", "onnxruntime"], cache=False)
+    backends = {part.backend: part.operators for part in module.placement.parts if part.operators}
+    assert {*backends} <= {"openvino", "onnxruntime"}
+    for ours, theirs in zip(module(*arrays), onnxruntime_runs(proto, {"x": arrays[0]}), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    kernel = op.lower()
+    with pytest.raises(UnsupportedOperatorError, match=f"leaves 1 of 4 operators over: 1 {kernel}") as caught:
+        fusion.compile(proto, backends=["openvino"], cache=False)
+    assert caught.value.where == f"{op} 'y'"
+    assert caught.value.why == f"openvino does not take {kernel}: ONNX has nothing for our kernel {kernel!r}"
+    assert "or 'onnxruntime', which runs what ONNX has" in caught.value.hint
+
+
+def recurrent(op: str) -> tuple[object, list[np.ndarray]]:
+    """Return y = relu(a recurrent layer of x), and values of x."""
+    rng, gates = np.random.default_rng(5), {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    shapes = {"w": (1, gates * 6, 8), "r": (1, gates * 6, 6), "b": (1, 2 * gates * 6)}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [helper.make_node(op, ["x", *weights], ["y"], hidden_size=6), helper.make_node("Relu", ["y"], ["z"])]
+    proto = model(nodes, [("x", FLOAT, [5, 2, 8])], [("z", FLOAT, [5, 1, 2, 6])], weights)
+    return proto, [rng.standard_normal((5, 2, 8)).astype(np.float32)]
+
+
+def test_which_branch_runs_is_no_operator_of_a_backend() -> None:
+    results = [(name, FLOAT, [3, 8]) for name in ("y", "z")]
+    sides = {
+        f"{side}_branch": helper.make_graph(
+            [helper.make_node(op, ["x"], [side])], side, [], [helper.make_tensor_value_info(side, FLOAT, [3, 8])]
+        )
+        for side, op in (("then", "Relu"), ("else", "Exp"))
+    }
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], **sides),
+        helper.make_node("Tanh", ["y"], ["z"]),
+    ]
+    proto = model(nodes, [("x", FLOAT, [3, 8])], results, {"zero": np.float32(0)})
+    module = fusion.compile(proto, backends=["onnxruntime"], cache=False)
+    assert {part.backend for part in module.placement.parts if part.operators != ("if",)} == {"onnxruntime"}
+    for x in (np.abs(X), -np.abs(X)):
+        np.testing.assert_allclose(module(x)[0], np.maximum(x, 0) if x[0, 0] > 0 else np.exp(x), rtol=1e-6)
+    with pytest.raises(UnsupportedOperatorError) as caught:  # an operator within a branch
+        fusion.compile(proto, backends=["onednn"], cache=False)
+    assert "onednn does not take exp" in caught.value.why
+    assert "Exp 'else'" in caught.value.where
+
+
+def test_what_became_other_operators_is_told_by_those() -> None:
+    scale = {"s": np.float32(0.05), "o": np.uint8(120)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "o"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "o"], ["y"]),
+    ]
+    proto = model(nodes, [("x", FLOAT, [3, 8])], [("y", FLOAT, [3, 8])], scale)
+    with pytest.raises(UnsupportedOperatorError, match="openvino leaves 1 of 2 operators over: 1 quant") as caught:
+        fusion.compile(proto, backends=["openvino"], cache=False)
+    assert "openvino does not take astype: OpenVINO computes uint8 as other dtypes" in caught.value.why
+    assert "QuantizeLinear 'q'" in caught.value.where
+
+
 def test_one_that_is_not_installed_is_skipped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,24 +27,27 @@ class OnnxImporter:
 
     Attributes:
         strict: Refuse a model that needs a fallback subgraph.
-        computes_made, byte_products: As in `translate`.
+        computes_made, byte_products, by_libraries: As in `translate`.
     """
 
     model: ReadModel
     strict: bool
     computes_made: bool = False
     byte_products: tuple[tuple[str, str], ...] = ()
+    by_libraries: bool = False
 
     @classmethod
     def of(
-        cls, source: Path | onnx.ModelProto, *, strict: bool, byte_products: tuple[tuple[str, str], ...] = ()
+        cls, source: Path | onnx.ModelProto, *, strict: bool, byte_products: tuple[tuple[str, str], ...] = (),
+        by_libraries: bool = False,
     ) -> OnnxImporter:  # fmt: skip
         """Return that of the ONNX model at or in `source`.
 
         Raises:
             FusionError: As `import_model` raises of models that cannot be read.
         """
-        return cls(read_model(source, weights_apart=True), strict, byte_products=byte_products)
+        read = read_model(source, weights_apart=True)
+        return cls(read, strict, byte_products=byte_products, by_libraries=by_libraries)
 
     def __call__(self, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
         """Return the model at these shapes of its inputs."""
@@ -58,7 +61,7 @@ class OnnxImporter:
         inputs = bind_shapes(model.proto.graph, shapes)
         return translate(
             model.proto, model.weights, inputs, strict=self.strict, computes_made=self.computes_made,
-            byte_products=self.byte_products,
+            byte_products=self.byte_products, by_libraries=self.by_libraries,
         )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallback
 from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.sizes_read import SizesRead
+from fusion.frontends.onnx.slow_operators import RECURRENT
 from fusion.frontends.onnx.types import FLOATING, data_bytes, dtype_name, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import Weights
 from fusion.frontends.origins import Origins
@@ -64,6 +65,7 @@ def translate(
     strict: bool,
     computes_made: bool = False,
     byte_products: tuple[tuple[str, str], ...] = (),
+    by_libraries: bool = False,
     declined: Mapping[str, str] = _NONE,
 ) -> ImportedModel:
     """Return `model`, which has no local functions, as Relax, its inputs typed as `inputs` says.
@@ -72,6 +74,8 @@ def translate(
         weights: Those of its graph.
         computes_made: Whether runs compute what operators make of sizes, as a grid of places, where it is read as data.
         byte_products: The products of bytes for which the target has kernels (`KernelCompiler.byte_products`).
+        by_libraries: Whether libraries are to run all operators, so that ONNX Runtime gets those which become kernels
+            of ours at once, unless `strict`.
         declined: Nodes, by their first output, that ONNX Runtime is to run, and why.
 
     Raises:
@@ -82,7 +86,9 @@ def translate(
     """
     domains = {"": 1, **{o.domain: o.version for o in model.opset_import}}
     try:
-        shared = _Shared(strict, count(), _budget(model), computes_made, byte_products)
+        shared = _Shared(
+            strict, count(), _budget(model), computes_made, byte_products=byte_products, by_libraries=by_libraries
+        )
         translator = _Translator(
             model.graph, weights, domains, inputs=inputs, constants={}, shared=shared, declined=declined
         )
@@ -142,7 +148,7 @@ class _Shared:
         strict: As in `translate`.
         numbers: Make names unique in the whole model.
         budget: Pays for folding.
-        computes_made, byte_products: As in `translate`.
+        computes_made, byte_products, by_libraries: As in `translate`.
         sizes_read: Told of what is computed of sizes.
     """
 
@@ -151,6 +157,7 @@ class _Shared:
     budget: Budget
     computes_made: bool
     byte_products: tuple[tuple[str, str], ...]
+    by_libraries: bool
     sizes_read: SizesRead = field(default_factory=SizesRead)
 
 
@@ -256,7 +263,7 @@ class _Translator:
         self._current = node
         seen = Node(node, opset, (), self._scope, self._builder)
         check_operand(seen)
-        declined = self._declined.get(name_of(node)) or beyond_half(seen)
+        declined = self._declined.get(name_of(node)) or beyond_half(seen) or self._left_to_libraries(node)
         if declined:
             self._defer(node, opset, declined)
             return
@@ -290,6 +297,12 @@ class _Translator:
                     self._origins.note(self._scope.exprs.get(name), where_of(node))
         except Declined as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
+
+    def _left_to_libraries(self, node: NodeProto) -> str:
+        """Return why ONNX Runtime is to run a node that becomes a kernel of ours here; "" where it is not."""
+        if self._shared.strict or not self._shared.by_libraries or node.domain or node.op_type not in RECURRENT:
+            return ""
+        return f"{node.op_type}: backends= names no kernels of ours, which alone run it beside ONNX Runtime's"
 
     def _is_made(self, node: NodeProto) -> bool:
         """Return whether operators make what `node` computes of sizes, and runs are to."""
