@@ -121,8 +121,8 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         *([MultiplyBytes(ctx.compiler.byte_products)] if ctx.compiler.byte_products else []),
         FoldConstants(generators=not ctx.opens_sizes),
         *([TabulateBytes(), WriteQuantizations()] if ctx.compiler.byte_products else []),
-        *([Rewrite()] if Technique.REWRITES in techniques else []),
         WidenHalf(ctx.compiler.rounding),
+        *([Rewrite()] if Technique.REWRITES in techniques else []),
         relax.transform.DecomposeOpsForInference(),
         *(cleaning if ctx.graph_libraries else []),
     ]

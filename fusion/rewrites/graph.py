@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import tvm
@@ -22,9 +23,10 @@ from fusion.bindings import Bindings, call_name
 from fusion.constants import constant
 from fusion.declined import Declined
 from fusion.shapes import known_shape
+from fusion.tensors import as_numpy
 
 Array = npt.NDArray[Any]
-CONSTANT = "constant"
+CONSTANT, NARROW = "constant", ("float16", "bfloat16")
 
 
 @dataclass(eq=False)
@@ -70,7 +72,7 @@ class Value:
     @cached_property
     def array(self) -> Array:
         """The elements of a constant."""
-        return self.expr.value.numpy()  # type: ignore[no-any-return]
+        return as_numpy(self.expr.value)
 
     @cached_property
     def number(self) -> float | None:
@@ -81,6 +83,11 @@ class Value:
     def is_weight(self) -> bool:
         """Whether it is a constant of float32 or float64."""
         return self.op == CONSTANT and self.dtype in ("float32", "float64")
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        """Whether it is a constant of float16 or bfloat16."""
+        return self.op == CONSTANT and self.dtype in NARROW
 
     @property
     def data(self) -> Value:
@@ -137,20 +144,36 @@ class Emit:
         return self._graph.builder.normalize(expr)
 
     def weight(self, weight: Value, factor: Array) -> relax.Expr:
-        """Return a constant times `factor`; layers that share both share the result.
+        """Return a constant times `factor`, rounded once; layers that share both share the result.
 
         Raises:
-            Declined: The product overflows.
+            Declined: The product overflows, or is too small for narrow numbers.
         """
         key = (weight.expr, factor.shape, factor.tobytes())
         known = self._graph.weights.get(key)
         if known is None:
             with np.errstate(over="ignore", invalid="ignore"):
-                scaled = weight.array * factor.astype(weight.dtype)
+                scaled = _scaled(weight, factor)
             if not np.isfinite(scaled).all():
                 raise Declined("weights would overflow")
             known = self._graph.weights[key] = constant(scaled)
         return known
+
+
+def _scaled(weight: Value, factor: Array) -> Array:
+    """Return weights times `factor`.
+
+    Raises:
+        Declined: Narrow ones lose more together than their type rounds by: some are too small for its exponent.
+    """
+    if not weight.is_narrow:
+        return weight.array * factor.astype(weight.dtype)
+    wide = weight.array.astype(np.float64) * factor
+    scaled = wide.astype(weight.array.dtype)
+    lost, unit = np.linalg.norm(scaled.astype(np.float64) - wide), float(ml_dtypes.finfo(scaled.dtype).eps) / 2
+    if np.isfinite(lost) and lost > unit * np.linalg.norm(wide):
+        raise Declined("weights would lose digits")
+    return scaled
 
 
 class RewriteGraph:

@@ -7,7 +7,7 @@ from fusion.rewrites.rules.activations import GELU, GELU_TANH, MISH_GATE, SILU, 
 from fusion.rewrites.rules.broadcasts import ALL_OR_NONE, REPEAT_LATE
 from fusion.rewrites.rules.heads import SHARED_HEADS
 from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NORM
-from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE
+from fusion.rewrites.rules.numbers import BATCH_NORM, IDENTITY, RECIPROCAL, SQUARE, UNROUNDED_NORM
 from fusion.rewrites.rules.pads import PAD
 from fusion.rewrites.rules.parallel import PARALLEL_SUM
 from fusion.rewrites.rules.products import SCALES_OF_BOTH
@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     LAYER_NORM,
     RMS_NORM,
     GROUP_NORM,
+    UNROUNDED_NORM,
     BATCH_NORM,
     IDENTITY,
     IN_ORDER,

@@ -252,6 +252,22 @@ def test_networks_in_other_precisions(dtype: str) -> None:
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_norms_in_half_precision_are_computed_in_float32(dtype: str) -> None:
+    """In 16 bits four operations were rounded, and a variance near the epsilon."""
+    kind = getattr(torch, dtype)
+    norm = torch.nn.BatchNorm2d(3).eval()
+    norm.running_mean.fill_(1.0)
+    norm.running_var.copy_(torch.tensor([1e-6, 1.0, 4.0]))
+    x = (IMAGE / 4 + 1).to(kind)
+    norm = norm.to(kind)
+    (found,) = fusion.compile((norm, x), strict=True)(x)
+    with torch.no_grad():
+        expected = norm.double()(x.double()).numpy()
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=1.01 * unit, atol=1e-4)
+
+
 def test_autocast_is_followed() -> None:
     class Cast(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

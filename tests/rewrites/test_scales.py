@@ -7,7 +7,9 @@ import pytest
 from tvm import relax
 from tvm.relax import op
 
+from fusion.constants import constant
 from fusion.rewrites import Rewrite
+from fusion.tensors import as_numpy
 from tests.passes.modules import Build, apply, calls, module, names, normal, unchanged, weight
 
 IMAGE = normal(2, 4, 6, 7)
@@ -159,6 +161,48 @@ def test_weights_that_would_overflow_stay() -> None:
     result = Rewrite().run(module(build, [normal(2, 3)]))
     assert names(result.mod) == ["matmul", "multiply"]
     assert [reason for *_, reason in result.fact.declines.values] == ["weights would overflow"]
+
+
+def _narrow_convolution(b: relax.BlockBuilder, x: relax.Var, taps: np.ndarray, scale: float | None) -> relax.Expr:
+    """A convolution of narrow numbers, rounded, and a normalisation behind it, or a scale of its sums."""
+    sums = b.emit(op.nn.conv2d(x, constant(taps), padding=1, out_dtype="float32"))
+    if scale is not None:
+        return op.multiply(sums, relax.const(np.float32(scale)))
+    rounded = b.emit(op.astype(sums, str(taps.dtype)))
+    return op.astype(batch_norm(b, b.emit(op.astype(rounded, "float32")), len(taps)), str(taps.dtype))
+
+
+def _taps(dtype: str, size: float = 1.0) -> np.ndarray:
+    return (normal(5, 4, 3, 3) * size).astype(np.dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_norm_behind_a_convolution_of_narrow_numbers_goes_into_its_weights(dtype: str) -> None:
+    """They are rounded once, and keep their type."""
+    image = IMAGE.astype(np.dtype(dtype))
+    before = module(lambda b, x: _narrow_convolution(b, x, _taps(dtype), None), [image])
+    after = Rewrite()(before)
+    assert names(after) == ["nn.conv2d", "add", "astype"]
+    (weights,) = (as_numpy(call.args[1].value) for name, call in calls(after) if name == "nn.conv2d")
+    expected = _taps(dtype).astype(np.float64) * weight(5).value.numpy()[:, None, None, None]
+    variance = (np.abs(normal(5)) + 0.5).astype(np.float64)
+    expected /= np.sqrt(variance + 1e-5)[:, None, None, None]
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    np.testing.assert_allclose(weights.astype(np.float64), expected, rtol=1.001 * unit, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "scale", "why"),
+    [
+        ("float16", 1e3, 1e3, "weights would overflow"), ("float16", 1e-2, 1e-4, "weights would lose digits"),
+        ("bfloat16", 1e-2, 1e-4, ""), ("float16", 1.0, 1e-2, ""),
+    ],
+)  # fmt: skip
+def test_narrow_weights_stay_where_their_exponent_has_no_room(dtype: str, size: float, scale: float, why: str) -> None:
+    image = IMAGE.astype(np.dtype(dtype))
+    result = Rewrite().run(module(lambda b, x: _narrow_convolution(b, x, _taps(dtype, size), scale), [image]))
+    assert names(result.mod) == (["nn.conv2d", "multiply"] if why else ["nn.conv2d"])
+    assert [reason for *_, reason in result.fact.declines.values] == ([why] if why else [])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32"])

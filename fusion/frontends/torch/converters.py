@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
 from torch import fx
 from tvm import relax
@@ -103,6 +104,25 @@ def _convolution(node: fx.Node, importer: Any) -> Any:
     return emit(relax.op.astype(found, dtype)) if sums != dtype else found
 
 
+def _batch_norm(node: fx.Node, importer: Any) -> Any:
+    """A normalisation by known statistics; in 16 bits computed in float32, as torch does."""
+    given = operands(node, importer)
+    data, channels, emit = given["input"], int(given["input"].ty.shape[1]), importer.block_builder.emit
+    dtype = str(data.ty.dtype)
+    wide = "float32" if dtype in _HALVES else dtype
+    kinds = (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0))
+    constants = [
+        relax.const(np.full(channels, value, wide)) if given[name] is None else _as(emit, given[name], wide)
+        for name, value in kinds
+    ]
+    made = emit(relax.op.nn.batch_norm(_as(emit, data, wide), *constants, 1, given["eps"], training=False))
+    return _as(emit, emit(made[0]), dtype)
+
+
+def _as(emit: Callable[[relax.Expr], relax.Expr], value: relax.Expr, dtype: str) -> relax.Expr:
+    return value if str(value.ty.dtype) == dtype else emit(relax.op.astype(value, dtype))
+
+
 def _expand(node: fx.Node, importer: Any) -> Any:
     """Nothing where the shape is the same, as in each product of torch's attention: a broadcast there would keep its
     kernel from having symbols for rows. Sizes are compared by their texts: torch would add a guard to the program for a
@@ -165,6 +185,8 @@ CONVERTERS: dict[str, Converter] = {
     "scatter_reduce.two": _scatter_reduce,
     "clamp.default": _clamp,
     "convolution.default": _convolution,
+    "batch_norm.default": _batch_norm,
+    "_native_batch_norm_legit_no_training.default": _batch_norm,
     "expand.default": _expand,
     "embedding.default": _embedding,
 }

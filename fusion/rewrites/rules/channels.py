@@ -23,9 +23,10 @@ INPUT = {"nn.conv1d": (1, 1), "nn.conv2d": (1, 1), "nn.conv3d": (1, 1), "matmul"
 
 
 def has_constant_weights(value: Value) -> bool:
-    """Return whether a convolution or product has weights that are known and lie as OUTPUT says."""
+    """Return whether a convolution or product has weights that are known and lie as OUTPUT says: of the type of its
+    result, or narrow ones, whose sums are float32."""
     weight = value.weight
-    if not weight.is_weight:
+    if not weight.is_weight and not (weight.is_narrow and value.dtype == "float32"):
         return False
     if value.op == "matmul":
         return len(weight.shape) == 2 and len(value.data.shape) > 1

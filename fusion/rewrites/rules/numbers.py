@@ -10,8 +10,9 @@ from tvm.relax import op
 
 from fusion.constants import constant
 from fusion.declined import Declined
-from fusion.rewrites.graph import Emit, Value
+from fusion.rewrites.graph import NARROW, Emit, Value
 from fusion.rewrites.rule import Example, Rule, scalar
+from fusion.rewrites.rules.channels import OUTPUT
 from fusion.rewrites.rules.scales import checked, full, operand_and_constant
 
 
@@ -121,4 +122,44 @@ BATCH_NORM = Rule(
     build=_scale_and_shift,
     example=Example(_batch_norm_example, ((2, 4, 5, 6),)),
     near_miss=Example(_batch_norm_example, ((2, 4, 5, 6), (4,), (4,), (4,), (4,))),
+)
+
+
+def _rounded_before(root: Value) -> tuple[Value, Value] | None:
+    """Return the normalisation whose first result `root` is, and the sums that it alone reads, rounded to 16 bits."""
+    norm = _batch_norm(root)
+    rounded = norm.data.data if norm and norm.data.op == "astype" else None
+    if norm is None or rounded is None or rounded.op != "astype" or rounded.dtype not in NARROW:
+        return None
+    sums, alone = rounded.data, norm.data.reads == rounded.reads == 1
+    linear = sums.data if sums.op == "add" else sums
+    return (norm, sums) if alone and sums.dtype == norm.data.dtype and linear.op in OUTPUT else None
+
+
+def _of_sums(emit: Emit, root: Value, found: tuple[Value, Value]) -> relax.Expr:
+    norm, sums = found
+    call, (_, *given) = norm.bound, norm.args
+    whole = relax.Call(call.op, [sums.expr, *(each.expr for each in given)], call.attrs, call.ty_args)
+    return relax.TupleGetItem(emit(whole), 0)
+
+
+def _rounded_example(b: relax.BlockBuilder, x: relax.Var, rounded_for_all: bool = False) -> relax.Expr:
+    """Sums of integers, which float16 has."""
+    taps = relax.const(np.random.default_rng(3).integers(-9, 9, (4, 4, 3, 3)).astype("float32"))
+    sums = b.emit(op.nn.conv2d(b.emit(op.sign(x)), taps, padding=1))
+    rounded = b.emit(op.astype(b.emit(op.add(sums, scalar(3))), "float16"))
+    made = b.emit(_batch_norm_example(b, b.emit(op.astype(rounded, "float32"))))
+    return op.add(made, b.emit(op.astype(rounded, "float32"))) if rounded_for_all else made
+
+
+UNROUNDED_NORM = Rule(
+    name="unrounded_norm",
+    form="batch_norm(widened(rounded(conv(x, w) + b)))  ->  batch_norm(conv(x, w) + b), of sums in float32",
+    source="ONNX Runtime on CPUs, which computes both in float32 and drops the casts between",
+    assumes="nothing else reads what is rounded",
+    roots=frozenset(("get",)),
+    match=_rounded_before,
+    build=_of_sums,
+    example=Example(_rounded_example, ((2, 4, 5, 6),)),
+    near_miss=Example(lambda b, x: _rounded_example(b, x, True), ((2, 4, 5, 6),)),
 )

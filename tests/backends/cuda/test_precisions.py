@@ -152,3 +152,34 @@ def test_convolutions_are_on_tensor_cores(dtype: str, precision: str, multiplied
     assert "multiply_floats" not in sources_of(module)
     (y,) = run_planned(module, x)
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=tolerance, atol=4 * tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_norms_are_in_the_weights_of_convolutions(dtype: str, biased: bool) -> None:
+    """A reciprocal root of the variance was a kernel of its own in every call, and the product had its sums alone."""
+    random, narrow = np.random.default_rng(2243), np.dtype(dtype)
+    x = random.standard_normal((1, 16, 9, 9)).astype(narrow)
+    held = {"w": random.standard_normal((24, 16, 3, 3)).astype(narrow) / 8} | {
+        name: random.uniform(0.5, 2, 24).astype(narrow) for name in ("bias", "gamma", "beta", "mean", "variance")
+    }
+    taken = ["x", "w", "bias"] if biased else ["x", "w"]
+    nodes = [
+        helper.make_node("Conv", taken, ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["n"], ["y"]),
+        helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "variance"], ["n"]),
+    ]  # fmt: skip
+    kind = helper.np_dtype_to_tensor_dtype(narrow)
+    values = [helper.make_tensor_value_info(name, kind, (1, n, 9, 9)) for name, n in (("x", 16), ("y", 24))]
+    weights = [numpy_helper.from_array(array, name) for name, array in held.items()]
+    graph = helper.make_graph([nodes[0], nodes[2], nodes[1]], "norm", values[:1], values[1:], weights)
+    module = fusion.compile(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)]), target="cuda -arch=sm_80"
+    )
+    (form,) = module.specializations
+    assert sorted({kernel.template for kernel in form.kernels.values()}) == ["product", "transposes"]
+    wide = {name: array.astype(np.float64).reshape(-1, 1, 1) for name, array in held.items() if name != "w"}
+    sums = convolved(x.astype(np.float64), held["w"]) + (wide["bias"] if biased else 0)
+    normed = (sums - wide["mean"]) / np.sqrt(wide["variance"] + 1e-5) * wide["gamma"] + wide["beta"]
+    (y,) = run_planned(module, x)
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    np.testing.assert_allclose(y.astype(np.float64), np.maximum(normed, 0), rtol=0, atol=unit * np.abs(normed).max())

@@ -12,7 +12,7 @@ from tvm.relax import Expr
 
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
-from fusion.frontends.onnx.ops.half import wide_of
+from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
 from fusion.frontends.onnx.weights import constant
 from fusion.frontends.onnx.windows import transposed_window, window_of
@@ -39,7 +39,7 @@ def conv(node: Node) -> Expr:
         groups=int(node.attr("group", 1)),
         out_dtype=_accumulator(node),
     )
-    return _add_bias(node, _narrow(node, result), rank)
+    return _rounded_once(node, result, rank)
 
 
 @converts("ConvTranspose")
@@ -59,7 +59,7 @@ def conv_transpose(node: Node) -> Expr:
         groups=int(node.attr("group", 1)),
         out_dtype=_accumulator(node),
     )
-    return _add_bias(node, _narrow(node, result), rank)
+    return _rounded_once(node, result, rank)
 
 
 def _rank(node: Node) -> int:
@@ -75,13 +75,11 @@ def _accumulator(node: Node) -> str | None:
     return None if wide == node.dtype(0) else wide
 
 
-def _narrow(node: Node, result: Expr) -> Expr:
-    return result if _accumulator(node) is None else relax.op.astype(result, node.dtype(0))
-
-
-def _add_bias(node: Node, result: Expr, rank: int) -> Expr:
+def _rounded_once(node: Node, sums: Expr, rank: int) -> Expr:
+    """Return the sums with their bias, rounded behind it."""
+    dtype, wide = node.dtype(0), wide_of(node.dtype(0))
     if not node.has(2):
-        return result
+        return cast(sums, wide, dtype)
     column = (1, node.shape(2)[0], *[1] * rank)
     bias = constant(node.needed_const(2).reshape(column)) if node.is_const(2) else relax.op.reshape(node.x(2), column)
-    return relax.op.add(result, bias)
+    return cast(relax.op.add(sums, cast(bias, dtype, wide)), wide, dtype)
