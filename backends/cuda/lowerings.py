@@ -19,7 +19,7 @@ from backends.tensorir.emit import Expr
 from fusion.bindings import call_name
 from fusion.constants import constant, reshaped, transposed
 from fusion.declined import Declined
-from fusion.shapes import is_static, static_shape
+from fusion.shapes import is_static, known_shape, static_shape
 from fusion.tensors import as_numpy, numpy_dtype
 from partition.access import ANCHOR, BATCH_MATMUL
 
@@ -200,23 +200,24 @@ class _NarrowShift:
     name: str = "sum with a narrow constant"
 
     def concerns(self, builder: relax.BlockBuilder, call: relax.Call) -> bool:
-        """Return whether sums and such a constant are added, which makes them no larger."""
-        return self._narrow(builder, call) is not None
+        """Return whether sums of narrow numbers and a constant are added, which makes them no larger."""
+        sums, shift = call.args
+        grows = known_shape(sums) != known_shape(call)
+        return isinstance(shift, GenericConst) and not grows and _multiplied(builder, sums) != ""
 
     def apply(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        """Return the sum with the constant as narrow as what was multiplied."""
-        sums, _ = call.args
-        return builder.call_te(_sum_with_widened, sums, self._narrow(builder, call), primfunc_name_hint="add")
+        """Return the sum with the constant as narrow as what was multiplied.
 
-    def _narrow(self, builder: relax.BlockBuilder, call: relax.Call) -> GenericConst | None:
+        Raises:
+            Declined: The constant has other numbers.
+        """
         sums, shift = call.args
-        dtype = _multiplied(builder, sums)
-        if not dtype or not isinstance(shift, GenericConst) or static_shape(sums) != static_shape(call):
-            return None
-        array = as_numpy(shift.value)
+        dtype, array = _multiplied(builder, sums), as_numpy(shift.value)
         with np.errstate(over="ignore"):
             narrow = array.astype(numpy_dtype(dtype))
-        return constant(narrow) if np.array_equal(narrow.astype(array.dtype), array) else None
+        if not np.array_equal(narrow.astype(array.dtype), array):
+            raise Declined(f"{dtype} lacks numbers of its constant")
+        return builder.call_te(_sum_with_widened, sums, constant(narrow), primfunc_name_hint="add")
 
 
 def _multiplied(builder: relax.BlockBuilder, sums: relax.Expr) -> str:

@@ -166,8 +166,10 @@ def _scaled(weight: Value, factor: Array) -> Array:
     Raises:
         Declined: Narrow ones lose more together than their type rounds by: some are too small for its exponent.
     """
+    scaled: Array
     if not weight.is_narrow:
-        return weight.array * factor.astype(weight.dtype)
+        scaled = weight.array * factor.astype(weight.dtype)
+        return scaled
     wide = weight.array.astype(np.float64) * factor
     scaled = wide.astype(weight.array.dtype)
     lost, unit = np.linalg.norm(scaled.astype(np.float64) - wide), float(ml_dtypes.finfo(scaled.dtype).eps) / 2

@@ -7,8 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from tvm import relax
 
 import fusion
+from backends.cuda import lowerings
 from fusion import CompiledModule
 from fusion.tensors import as_numpy
 from tests.backends.cuda.emulator.emulate import WHY_NOT
@@ -183,3 +185,24 @@ def test_norms_are_in_the_weights_of_convolutions(dtype: str, biased: bool) -> N
     (y,) = run_planned(module, x)
     unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
     np.testing.assert_allclose(y.astype(np.float64), np.maximum(normed, 0), rtol=0, atol=unit * np.abs(normed).max())
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_bias_is_narrowed_once_where_it_has_the_numbers(exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was cast to see whether it may be narrow, and again to be so."""
+    seen: list[object] = []
+    monkeypatch.setattr(lowerings, "as_numpy", lambda value: seen.append(value) or as_numpy(value))
+    bias = np.array([1, 2, 3, 4] if exact else [1, 2, 3, 1.0001], np.float32)
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4, 4), "float16"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            sums = builder.emit(relax.op.matmul(x, x, out_dtype="float32"))
+            shifted = builder.emit(relax.op.add(sums, relax.const(bias)))
+            made = builder.emit_output(relax.op.astype(shifted, "float16"))
+        builder.emit_func_output(made)
+    module = fusion.compile(builder.get(), target="cuda -arch=sm_80")
+    assert len(seen) == 1
+    (form,) = module.specializations
+    assert form.code is not None
+    assert {str(weight.dtype) for weight in form.code.weights} == {"float16" if exact else "float32"}
+    assert ("float16 lacks numbers of its constant" in str(module.explain())) is not exact
