@@ -157,6 +157,30 @@ def test_transposes_of_which_neither_side_is_whole_use_what_lines_of_a_tile_can(
     assert 2 * x.nbytes / (SECTOR_BYTES * moved) >= 0.95 * most
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((15, 15, 24), 0), ((60, 15, 24), 1), ((2, 1, 128), 0)], ids=str)
+def test_rows_that_int64_looks_up_are_moved_by_16_bytes(shape: tuple[int, ...], axis: int) -> None:
+    """As a resizing by 8 takes them; an index that all neighbours share makes no access of theirs narrower."""
+    x, rows = numbers(*shape).astype("float16"), np.arange(8 * shape[axis], dtype=np.int64) // 8
+    func = prim_func(lambda b, x, rows: op.take(x, rows, axis), [x, rows])
+    output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, "float16")
+    (counts,) = run_kernels(generate_kernels("kernel", schedule(func, A100).func, "sm_80"), [x, rows, output], (0, 3))
+    np.testing.assert_array_equal(output, np.take(x, rows, axis))
+    assert counts.sector_share >= 0.95
+    assert counts.wide_bytes >= 2 * output.nbytes
+
+
+def test_columns_that_int64_looks_up_are_read_by_threads_of_two() -> None:
+    """Each neighbour has an index of its own, as many of which a thread has as one access brings of them."""
+    x, columns = numbers(16, 5).astype("float16"), np.arange(1024, dtype=np.int64) % 5
+    func = prim_func(lambda b, x, columns: op.take(x, columns, 1), [x, columns])
+    output = np.full((16, 1024), np.nan, "float16")
+    kernels = generate_kernels("kernel", schedule(func, A100).func, "sm_80")
+    (counts,) = run_kernels(kernels, [x, columns, output], (0, 3))
+    np.testing.assert_array_equal(output, np.take(x, columns, 1))
+    assert kernels.launches[0].kernel.blocks == output.size / 2 / 256
+    assert counts.load_sectors < 2.5 * output.size * columns.itemsize / SECTOR_BYTES
+
+
 def sectors_read(reference: Callable[..., np.ndarray], arrays: list[np.ndarray]) -> int:
     """Return in how many sectors those elements of the arrays lie that the result has."""
     of_sector = SECTOR_BYTES // arrays[0].itemsize

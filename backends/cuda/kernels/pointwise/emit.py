@@ -224,8 +224,7 @@ def compute_elements(
 
 
 def widest_run(parts: ElementwiseRegion, given: Collection[Var] = ()) -> int:
-    """Return how many elements one access brings of the buffer with the widest; `given` are not in memory."""
-    made = set(parts.stages).union(given) - {stage.buffer for stage in parts.outputs}
-    read = {load.source for stage in parts.stages.values() for load in loads(stage.value)} - made
-    buffers = read | {stage.buffer for stage in parts.outputs}
+    """Return how many elements one access brings of the buffer with the widest, of those that neighbours read or write
+    beside each other; `given` are not in memory."""
+    buffers = {stage.buffer for stage in parts.outputs} | (parts.read_beside() - {*parts.stages, *given})
     return max(1, ACCESS_BYTES // max(map(item_bytes_of, buffers)))

@@ -6,11 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
+from tvm_ffi.structural import StructuralMutator
 
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
+from backends.cuda.kernels.registers import uses_any
 from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffers, read_stages, shape_of, substitute
 from fusion.declined import Declined
+from fusion.structural import mutate
 
 _DTYPES = NARROW | {"float32", "bool", "int8", "uint8", "int32", "int64"}
 
@@ -44,6 +47,30 @@ class ElementwiseRegion:
         """Extent of the axis whose elements are counted one after another."""
         extents = [int(self.axes[place].extent) for place in self.order]
         return next((extent for extent in reversed(extents) if extent != 1), 1)
+
+    def read_beside(self) -> set[Var]:
+        """Return what neighbours of the outputs read, or compute, beside each other; not integers that say for all of
+        them alike where another tensor is read, as of which row."""
+        found, waiting = set[Var](), list(self.outputs)
+        while waiting:
+            read = _read_beside(waiting.pop()) - found
+            found |= read
+            waiting += [self.stages[buffer] for buffer in read if buffer in self.stages]
+        return found
+
+
+def _read_beside(stage: Stage) -> set[Var]:
+    """Return what a stage reads, of indices of others only those that differ between neighbours."""
+    inner = [axis.var for axis in stage.spatial if axis.extent != 1][-1:]
+    found = set[Var]()
+
+    def read(load: TensorLoad, mutator: StructuralMutator) -> TensorLoad:
+        found.add(load.source)
+        found.update(each.source for index in load.indices for each in loads(index) if uses_any(each.indices, inner))
+        return load
+
+    mutate(stage.value, [(TensorLoad, read)])
+    return found
 
 
 def read_pointwise(func: tirx.PrimFunc) -> ElementwiseRegion:
