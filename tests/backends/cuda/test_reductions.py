@@ -123,8 +123,9 @@ def test_long_reductions_of_few_results_are_two_launches(shape: tuple[int, ...],
 
 
 def masked(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
-    left = b.emit(op.less(y, relax.const(0.0)))
-    mask = b.emit(op.where(left, relax.const(-np.inf, "float32"), relax.const(0.0)))
+    dtype = str(x.ty.dtype)
+    left = b.emit(op.less(y, relax.const(0.0, dtype)))
+    mask = b.emit(op.where(left, relax.const(-np.inf, dtype), relax.const(0.0, dtype)))
     return relax.Tuple([mask, b.emit(op.nn.softmax(b.emit(op.add(x, mask)), -1))])
 
 
@@ -149,19 +150,21 @@ def a_row_of_norms_in_float64(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray,
 SHAPES = [(masked, masked_in_float64), (a_row_of_norms, a_row_of_norms_in_float64)]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(("build", "reference"), SHAPES)
 def test_outputs_of_several_shapes_read_what_others_stored(
-    build: Build, reference: Callable[..., tuple[np.ndarray, ...]]
+    build: Build, reference: Callable[..., tuple[np.ndarray, ...]], dtype: str
 ) -> None:
     """A launch for each shape: rows are read once, and nothing that is reduced passes through memory."""
-    arrays = [numbers(3, 9, 36), numbers(1, 1, 36)]
+    arrays = [numbers(3, 9, 36).astype(dtype), numbers(1, 1, 36).astype(dtype)]
     func = prim_func(build, arrays)
-    outputs = [np.full([int(n) for n in each.ty.shape], np.nan, np.float32) for each in func.params[2:]]
+    outputs = [np.full([int(n) for n in each.ty.shape], np.nan, dtype) for each in func.params[2:]]
     kernels = generate_kernels("kernel", emit_reductions(func, A100), "sm_80")
     counts = run_kernels(kernels, [*arrays, *outputs], ORDERS)
     wanted = {each.shape: each for each in reference(*(each.astype(np.float64) for each in arrays))}
+    rtol = {"float32": 1e-5, "float16": 2**-10}[dtype]
     for output in outputs:
-        np.testing.assert_allclose(output, wanted[output.shape], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(output, wanted[output.shape], rtol=rtol, atol=rtol / 10)
     assert len(kernels.launches) == len(outputs) == 2
     assert not kernels.workspaces
     assert sum(each.load_bytes for each in counts) < 2 * arrays[0].nbytes

@@ -84,8 +84,11 @@ def read_pointwise(func: tirx.PrimFunc) -> ElementwiseRegion:
     return elementwise_region(stages, output_buffers(func, stages))
 
 
-def elementwise_region(stages: Sequence[Stage], outputs: Collection[Var]) -> ElementwiseRegion:
-    """Return these stages, of which `outputs` are stored.
+def elementwise_region(
+    stages: Sequence[Stage], outputs: Collection[Var], elsewhere: Collection[Var] = ()
+) -> ElementwiseRegion:
+    """Return these stages, of which `outputs` are stored; those that other loops store, `elsewhere`, are as narrow as
+    in memory.
 
     Raises:
         Declined: See `read_pointwise`.
@@ -98,7 +101,7 @@ def elementwise_region(stages: Sequence[Stage], outputs: Collection[Var]) -> Ele
     others = {dtype_of(buffer) for buffer in read | {stage.buffer for stage in stages}} - _DTYPES
     if others:
         raise Declined(f"it computes in {', '.join(sorted(others))}")
-    wide = in_float32(stages, outputs)
+    wide = in_float32(stages, {*outputs, *elsewhere})
     written = [stage for stage in wide if stage.buffer in outputs]
     if len({shape_of(stage.buffer) for stage in written}) != 1:
         raise Declined("the outputs have several shapes")

@@ -41,4 +41,4 @@ def read_reductions(func: tirx.PrimFunc) -> Reductions:
     reductions = tuple(stage for stage in wide if stage.combine is not None)
     shapes = {shape_of(stage.buffer): None for stage in elementwise if stage.buffer in outputs}
     stored = ({buffer for buffer in outputs if shape_of(buffer) == shape} for shape in shapes)
-    return Reductions(reductions, tuple(elementwise_region(elementwise, each) for each in stored))
+    return Reductions(reductions, tuple(elementwise_region(elementwise, each, outputs) for each in stored))
