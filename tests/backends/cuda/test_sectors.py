@@ -64,10 +64,16 @@ def scaled_heads(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.E
     return op.permute_dims(b.emit(op.multiply(x, y)), [0, 2, 1, 3])
 
 
+def classified(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    row = b.emit(op.reshape(b.emit(op.astype(b.emit(op.reshape(x, (1, 1000, 1, 1))), "float32")), (1, 1000)))
+    return op.astype(b.emit(op.reshape(b.emit(op.nn.softmax(row, -1)), (1, 1000, 1, 1))), str(x.ty.dtype))
+
+
 CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (lambda b, x: op.nn.softmax(x, -1), softmax_in_float64, [(96, 49)]),
     (lambda b, x: op.nn.softmax(x, -1), softmax_in_float64, [(33, 197)]),
     (lambda b, x: op.nn.softmax(x, -1), softmax_in_float64, [(3, 5001)]),
+    (classified, lambda x: softmax_in_float64(x).reshape(1, 1000, 1, 1), [(1, 1, 1, 1000)]),
     (lambda b, x, y, g, e: op.nn.layer_norm(op.add(x, y), g, e, -1), norm_in_float64, [(40, 197)] * 2 + [(197,)] * 2),
     (lambda b, x: op.mean(x, [2, 3]), lambda x: x.mean((2, 3)), [(2, 64, 7, 7)]),
     (lambda b, x: op.max(x, -1), lambda x: x.max(-1), [(64, 1000)]),

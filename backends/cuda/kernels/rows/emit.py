@@ -121,7 +121,7 @@ class _Writer:
         run: The block's shared memory.
         kept: Those of what stages made, by their buffers.
         whole: Of these buffers, what are rows; the others are one number.
-        chunk: What the loop over chunks is called in all passes; so for `lane`.
+        vector: What the place of a thread's neighbours in the row is called in all passes; so for `lane`.
     """
 
     nest: Nest
@@ -130,7 +130,7 @@ class _Writer:
     run: SharedRun
     kept: dict[Var, Var] = field(default_factory=dict)
     whole: set[Var] = field(default_factory=set)
-    chunk: Var = field(default_factory=lambda: Var("chunk", "int64"))
+    vector: Var = field(default_factory=lambda: Var("vector", "int64"))
     lane: Var = field(default_factory=lambda: Var("lane", "int64"))
 
     def add(self, stage: Stage) -> None:
@@ -192,21 +192,21 @@ class _Writer:
     def _over_row(self, stage: Stage, use: Callable[[Expr, Expr], tirx.Stmt], stored: Var | None = None) -> None:
         """Add `use` of each element that the thread has, given where in registers it belongs."""
         share, region = self.share, self.share.region
-        chunk, lane = Var("chunk", "int64"), Var("lane", "int64")
-        vector = chunk * share.group + share.member
+        chunk, vector, lane = (Var(name, "int64") for name in ("chunk", "vector", "lane"))
         column, slot = vector * share.many + lane, chunk * share.many + lane
-        ranges = [(region.row, region.rows), (chunk, share.chunks), (share.member, share.group)]
-        lanes = Lanes(lane, share.many, ranges)
+        lanes = Lanes(lane, share.many, [(region.row, region.rows), (vector, region.width // share.many)])
         axes = region.axes_of(stage)
         place = {axis.var: int64(0) for axis in stage.spatial}
         place |= dict(zip((axis.var for axis in axes), unravel(column, [axis.extent for axis in axes]), strict=True))
         resolver = Resolver(region.inlined, self._element_of(column, slot, lanes), lanes.analyzer())
         value = resolver.resolve(stage.value, place)
-        is_inside = None if share.is_full else vector * share.many < region.width
+        mine = chunk * share.group + share.member
+        is_inside = None if share.is_full else mine * share.many < region.width
         begin = region.row * region.width + vector * share.many
         is_stored = stored is not None and stage.buffer in region.outputs
         with self.nest.apart() as body, guard(self.nest, is_inside):
-            names = {chunk: self.chunk, lane: self.lane, share.member: share.member}
+            self.nest.add(tirx.Bind(vector, mine))
+            names = {vector: self.vector, lane: self.lane}
             runs = {_ROWS: begin, _COLUMNS: vector * share.many} if share.is_run else {}
             loading = Pass(self.nest, self.held, lanes, slot=slot, names=names, runs=runs)
             bindings = bind_values(self.nest, lanes, resolver.bindings, loading.take, loading.own)
