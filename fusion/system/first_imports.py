@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fusion.errors import ResourceError
-from fusion.system import methods_on_call
 from fusion.system.collector import paused
 
 _MOST_S = 10.0
@@ -29,7 +28,7 @@ _cut_off = threading.Event()
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Import modules of the compiler inside, without looking for garbage or writing methods that nothing may call.
+    """Import modules of the compiler inside, without looking for garbage.
 
     Raises:
         ResourceError: This process was forked while another thread was importing them.
@@ -43,7 +42,6 @@ def importing() -> Iterator[None]:
         )
     thread = threading.get_ident()
     _threads[thread] = _threads.get(thread, 0) + 1
-    methods_on_call.install()
     try:
         with paused():
             yield
