@@ -96,18 +96,19 @@ def _graph_lines(graph: relax.Function) -> tuple[OperatorLine, ...]:
     for binding in bindings.all:
         if is_known := known.issuperset(variables(binding.value)):
             known.add(binding.var)
-        lines.append(replace(_line(binding.value), is_known=is_known, unchecked=safe.get(binding.var, ())))
+        lines.append(_line(binding.value, is_known, safe.get(binding.var, ())))
     return (*lines, _line(bindings.result))
 
 
-def _line(value: relax.Expr) -> OperatorLine:
-    parts = [call_name(value), _type_text(value)]
+def _line(value: relax.Expr, is_known: bool = False, unchecked: tuple[int, ...] = ()) -> OperatorLine:
+    name = call_name(value)
+    parts = [name, _type_text(value)]
     if isinstance(value, relax.Call):
         parts += [str(value.attrs), *filter(None, map(_numbers_given, value.args[:]))]
-    place = _place_given(operand(value, "indices")) if call_name(value) == "take" else ""
+    place = _place_given(operand(value, "indices")) if name == "take" else ""
     text = " ".join([*parts, *filter(None, [place])])
-    numbers = tuple(int(number) for number in _NUMBER.findall(text))
-    return OperatorLine(call_name(value), _NUMBER.sub("#", text), numbers, reads_one=bool(place))
+    numbers = tuple(map(int, _NUMBER.findall(text)))
+    return OperatorLine(name, _NUMBER.sub("#", text), numbers, is_known, unchecked, reads_one=bool(place))
 
 
 def _type_text(value: relax.Expr) -> str:
@@ -171,8 +172,9 @@ class OpenOutline:
         `sizes`, with no more to check."""
         wanted = list[tuple[OperatorLine, bool]]()
         for place, (line, extents) in enumerate(self.lines):
-            numbers = tuple(extent.at(sizes) for extent in extents)
-            wanted.append((replace(line, numbers=numbers), place in left or line.operator in _MOVES_NOTHING))
+            numbers = tuple(extent.at(sizes) if extent.symbols else extent.constant for extent in extents)
+            moved = line if numbers == line.numbers else replace(line, numbers=numbers)
+            wanted.append((moved, place in left or line.operator in _MOVES_NOTHING))
         # One of many that may be missing takes the line of another: which, is another one from the end.
         return _are_in_order(wanted, lines) or bool(left and _are_in_order(wanted[::-1], lines[::-1]))
 

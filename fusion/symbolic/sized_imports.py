@@ -28,12 +28,11 @@ from fusion.symbolic.open_dims import LARGEST, CallAtFault, OpenDims
 from fusion.symbolic.outline import OpenOutline, OperatorLine, has_strides, outline
 from fusion.symbolic.relate import find_relations, said_relations
 from fusion.symbolic.settle_weights import Constants
+from fusion.symbolic.small_sizes import low_corners, small_sizes
 
 Shapes = tuple[tuple[int, ...], ...]
 Import = Callable[[Mapping[str, Sequence[int]]], ImportedModel]
 _OF_PROCESS = (LimitError, ResourceError, ModelChangedError, ModelFileError)
-_SMALL = (8, 32)
-"""Smallest sizes that are tried of images that are too small for a window at 1."""
 _SEEN, _MOST_SEEN = 4, 12
 """Imports that tell which sizes follow from others: at first, and at most."""
 _TELLS_FROM = 65
@@ -425,13 +424,13 @@ class SizedImports:
         """
         constants = ImportedConstants.of([self.read(sizes) for sizes in near], Fit(near, graph.extents))
         found = FoundModel(dims, near, graph, constants, beside=near[0], lowest=near[0])
-        if not (dims.derived or self.is_same(next(_low_corners(dims)), graph)):
+        if not (dims.derived or self.is_same(next(low_corners(dims)), graph)):
             one, other = near
             mixed = {symbol: (one if symbol in dims.leading else other)[symbol] for symbol in dims.symbols}
             if not self.is_same(mixed, graph):
                 raise NotLinearError("a size in it is no product of open sizes")
         self.begin(found)
-        lowest = next((each for each in _low_corners(dims) if self._is_whole_same(each, found)), None)
+        lowest = self._lowest(found)
         if lowest is None:
             smallest = {symbol: self._smallest(symbol, found) for symbol in dims.symbols}
         else:  # beside the smallest, what is added up ends elsewhere
@@ -444,6 +443,14 @@ class SizedImports:
         for name in (name for name, sizes in limited.items() if not sizes):
             raise Declined(f"its form takes no {name} below {smallest[name]}, which bounds= asks for")
         return replace(found, bounds=limited)
+
+    def _lowest(self, found: FoundModel) -> Sizes | None:
+        """Return the first of the lowest corners at which the model is the same; None if there is none. As in
+        `_smallest`, the first of all is asked for after the second."""
+        first, *others = low_corners(found.dims)
+        if others and not self._is_whole_same(others[0], found):
+            return next((each for each in others[1:] if self._is_whole_same(each, found)), None)
+        return first if self._is_whole_same(first, found) else next(iter(others), None)
 
     def _smallest(self, symbol: str, found: FoundModel) -> int:
         """Return the first of a few sizes of `symbol` at which the model is the same, or the one that passes see.
@@ -459,7 +466,7 @@ class SizedImports:
 
         dims, near = found.dims, found.near[0][symbol]
         taken = dims.taken(symbol)
-        sizes = _small_sizes(symbol, dims)
+        sizes = small_sizes(symbol, dims)
         sizes += [self.first[symbol]] if self.first is not None and self.first[symbol] < near else []
         first, second, *others = sizes
         if symbol in found.dims.leading:
@@ -569,25 +576,6 @@ class SizedImports:
             return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)
 
         return of(False), of(True)
-
-
-def _small_sizes(symbol: str, dims: OpenDims) -> list[int]:
-    """Return the smallest size that `symbol` takes, and a few behind it: images may be too small for a window there."""
-    division = dims.division(symbol)
-    small = (*_SMALL, *([division] if division > _SMALL[-1] else [])) if dims.derived else ()
-    return [dims.taken(symbol)[0], *(dims.at_least(symbol, size) for size in (2, *small))]
-
-
-def _low_corners(dims: OpenDims) -> Iterator[Sizes]:
-    """Yield all sizes as small as can be; then, where sizes follow from one alone that is the first dimension of no
-    input, the same with small sizes of that, as it is another model at the first mostly. Such a corner is one of those
-    at which the bounds are looked at together."""
-    smallest = {symbol: dims.taken(symbol)[0] for symbol in dims.symbols}
-    yield dims.all_sizes(smallest)
-    inner = [symbol for symbol in dims.symbols if symbol not in dims.leading]
-    if dims.derived and len(inner) == 1:
-        for size in _small_sizes(inner[0], dims)[1:]:
-            yield dims.all_sizes({**smallest, inner[0]: size})
 
 
 def _last(is_same: Callable[[int], bool], sizes: range) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,7 +143,7 @@ class Unified:
         text = self.text
         if all(extent.is_static for extent in self.extents) and not any(self.ratios):
             return text.func
-        nodes = [{**node, "data": copy(node["data"])} if "data" in node else node for node in text.nodes]
+        nodes = list(map(_copied, text.nodes))
         writer, moved = _Writer(nodes, {size.symbol: size for size in derived}), dict[int, int]()
         for (place, key), number, extent in zip(text.readers, text.numbers, self.extents, strict=True):
             node = nodes[place]
@@ -160,11 +159,20 @@ class Unified:
             data["value"] = value
             if ratio is not None:
                 moved[place] = writer.ratio(ratio, data["ty"], is_count=place in counts)
-        for node in nodes:
+        for node in nodes if moved else ():
             data = node.get("data")
             for key, place in references(node):
-                data[key] = moved.get(place, place)
+                if place in moved:
+                    data[key] = moved[place]
         return from_json_graph_str(json.dumps({"root_index": text.root, "nodes": nodes}))
+
+
+def _copied(node: Node) -> Node:
+    """Return `node` with data of its own, if it has any."""
+    data: Any = node.get("data")
+    if isinstance(data, dict):
+        return {**node, "data": {**data}}
+    return {**node, "data": [*data]} if isinstance(data, list) else node
 
 
 def _counts(nodes: Sequence[Node]) -> set[int]:

@@ -56,6 +56,29 @@ def test_what_becomes_the_model_is_told_before_its_bounds_are_looked_for(model: 
     assert len(asked) > before
 
 
+@pytest.mark.parametrize(("window", "least", "asks_for_one"), [(3, 8, False), (1, 1, True)], ids=["wide", "narrow"])
+def test_the_smallest_size_of_all_is_asked_for_where_the_second_is_taken(
+    window: int, least: int, asks_for_one: bool
+) -> None:
+    """A recording is too short for a window at 1 if it is at 2."""
+    nodes = [make_node("Conv", ["x", "kernel"], ["seen"], strides=[2]), make_node("Relu", ["seen"], ["y"])]
+    kernel = np.random.default_rng(0).normal(size=(4, 3, window)).astype(np.float32)
+    kinds = [("x", TensorProto.FLOAT, ["batch", 3, "frames"])], [("y", TensorProto.FLOAT, ["batch", 4, "frames_left"])]
+    model = small(nodes, *kinds, {"kernel": kernel})
+    read, asked = importer(model, strict=False), list[int]()
+
+    def note(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        asked.append(shapes["x"][2])
+        return read(shapes)
+
+    dims = OpenDims.of(read_signature(model)[0])
+    assert dims is not None
+    found = SizedImports(note, dims, {"batch": 2, "frames": 100}).find()
+    assert found.bounds["frames"][0] == least
+    assert (1 in asked) == asks_for_one
+    assert 2 in asked
+
+
 def test_what_follows_from_sizes_is_told_where_larger_tensors_do_not_fit_the_memory() -> None:
     """Each pixel of a picture may attend to all others."""
     read = importer(neck(), strict=False)

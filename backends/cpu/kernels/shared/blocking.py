@@ -118,23 +118,26 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
     begun, again = (read(extents, panel_bytes // depth, machine) for read in (first_pass, other_passes))
     split = split_cycles(extents, machine)
     panel_counts = [1] if extents.whole_rows else chunk_counts(panels, threads)
-    for row_chunks, panel_chunks in product(chunk_counts(rows, threads), panel_counts):
-        longest = Split(panels, panel_chunks).longest
-        share = Split(rows, row_chunks).longest / rows * longest / panels
-        tasks = outer * row_chunks * panel_chunks
+    shares = [(count, Split(panels, count).longest) for count in panel_counts]
+    for row_chunks in chunk_counts(rows, threads):
+        longest_rows = Split(rows, row_chunks).longest
         # beyond half of L2 the chunk's rows are read again for every panel
         spill = max(1.0, extents.input_bytes / row_chunks / (machine.l2_bytes / 2))
-        # a task with all panels of its rows reads them from its own L2, where the kernel before has left them
-        reads = panel_chunks if panel_chunks > 1 else MEMORY_BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
-        traffic = weight_bytes * row_chunks / begun + extents.input_bytes * reads * spill / MEMORY_BYTES_PER_CYCLE
-        busy = min(tasks, threads)
-        made = extents.row_cycles * extents.height * Split(rows, row_chunks).longest / rows
+        made = extents.row_cycles * extents.height * longest_rows / rows
         passes = (rows - row_chunks) * weight_bytes / again
-        cycles = ((max(compute, passes) + (rows - row_chunks) * split) * share + made) * -(-tasks // threads)
-        cycles += (outer * traffic + tasks * TASK_CYCLES) / busy
-        cycles += REGION_CYCLES if tasks > 1 else 0
-        block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)
-        yield Blocking(tile, row_chunks, panel_chunks, block, cycles)
+        whole = max(compute, passes) + (rows - row_chunks) * split
+        for panel_chunks, longest in shares:
+            share = longest_rows / rows * longest / panels
+            tasks = outer * row_chunks * panel_chunks
+            # a task with all panels of its rows reads them from its own L2, where the kernel before has left them
+            reads = panel_chunks if panel_chunks > 1 else MEMORY_BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
+            traffic = weight_bytes * row_chunks / begun + extents.input_bytes * reads * spill / MEMORY_BYTES_PER_CYCLE
+            busy = min(tasks, threads)
+            cycles = (whole * share + made) * -(-tasks // threads)
+            cycles += (outer * traffic + tasks * TASK_CYCLES) / busy
+            cycles += REGION_CYCLES if tasks > 1 else 0
+            block = min(max(1, machine.l2_bytes // 2 // panel_bytes), longest)
+            yield Blocking(tile, row_chunks, panel_chunks, block, cycles)
 
 
 def _speed(extents: Extents) -> float:

@@ -65,14 +65,13 @@ class Bodies:
         infinitely many where it takes more tiles."""
         found: list[tuple[float, _Tiles]] = [(0.0, (0, 0))]
         cycles = {height: costs[body] for height, body in self.served_by(heights, heights[-1]).items()}
+        least = {rows: next((each for each in cycles if each >= rows), 0) for rows in range(2 * heights[-1])}
         for rows in range(1, 2 * heights[-1] + 1):
-            pairs = [(rows, 0)] if rows in cycles else []
-            for one in cycles if not (pairs and self.one_tile) else ():
-                two = next((height for height in cycles if one >= height >= rows - one), 0)
-                if one < rows and two:
-                    pairs.append((one, two))
-            each = (sum(cycles.get(height, 0.0) for height in pair) for pair in pairs)
-            found.append(min(zip(each, pairs, strict=True), default=(inf, (0, 0))))
+            ways = [(cycles[rows], (rows, 0))] if rows in cycles else []
+            if not (ways and self.one_tile):
+                pairs = ((one, least[rows - one]) for one in cycles if one < rows)
+                ways += [(cycles[one] + cycles[two], (one, two)) for one, two in pairs if 0 < two <= one]
+            found.append(min(ways, default=(inf, (0, 0))))
         return found
 
 
