@@ -63,7 +63,6 @@ from fusion.system.abandon import checkpoint, taking_precedence
 from fusion.system.collector import seldom
 from fusion.system.forks import Lock
 from fusion.system.interrupts import keeping_interrupts
-from fusion.system.map_in_threads import map_in_threads
 from fusion.system.memory import check_memory
 from fusion.tensors import numpy_dtype
 from fusion.threads import require_threads
@@ -263,14 +262,11 @@ def _device_module(
 
 
 def _read_signature(pinned: PinnedModel, model: Any) -> Signature:
-    """Return the inputs and outputs of `model`. The digest of a file is computed at the same time, which takes as
-    long."""
-    if not pinned.is_file:
-        return read_signature(model)
-    found: list[Signature] = []
+    """Return the inputs and outputs of `model`. A thread begins to sum up a file before."""
+    if pinned.is_file:
+        pinned.pin()
     with pinned.unchanged():
-        map_in_threads(lambda read: read(), (lambda: found.append(read_signature(model)), pinned.pin))
-    return found[0]
+        return read_signature(model)
 
 
 def _require_memory(inputs: Sequence[TensorSpec]) -> None:

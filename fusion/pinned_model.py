@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fusion.cache import DiskCache
+from fusion.cache.file_digests import FileState
 from fusion.errors import FusionError, ModelChangedError, ModelFileError
 from fusion.foreign_files import check_model_file
 from fusion.frontends.torch import TorchModel
@@ -35,6 +41,7 @@ class PinnedModel:
         self._model = model
         self._place = place
         self._pinned: ModelDigest | None = None
+        self._begun: _Begun | None = None
         self._later = False
 
     @property
@@ -43,23 +50,30 @@ class PinnedModel:
         return isinstance(self._model, str | Path)
 
     def pin(self) -> None:
-        """Have the model checked from now on even where nothing else needs its digest."""
+        """Have the model checked from now on even where nothing else needs its digest. A thread sums up a file, at 0.6
+        to 1.4 GB/s, while the compiler is imported and the model read."""
         self._later = True
-        self._digest()
+        if self._begun is None and self.is_file:
+            self._begun = _Begun.of(Path(self._model), self._place)
+        if self._begun is None:
+            self._digest()
 
     def read(self, use: Callable[[Any, ModelDigest | None], T], digest: bool = False) -> T:
         """Return what `use` makes of the model, and of its digest, None where it has none.
 
         Args:
-            digest: Whether `use` needs the digest of a model that is not pinned.
+            digest: Whether `use` needs the digest, of a model that is not pinned too, or is still summed up.
 
         Raises:
             ModelChangedError: The model has changed since it was first read, or while `use` read it.
             ModelFileError: Its file is gone.
         """
-        found = self._digest() if digest or self._later else None
+        waits = not digest and self._begun is not None and not self._begun.is_done
+        found = self._digest() if digest or (self._later and not waits) else None
         with self.unchanged():
             result = use(self._model, found)
+        if waits:
+            found = self._digest()
         if found is not None and not found.current():
             self._digest()
         return result
@@ -75,7 +89,8 @@ class PinnedModel:
         try:
             yield
         except FusionError:
-            if self._pinned is not None and not self._pinned.current():
+            before = self._known()
+            if before is not None and not before.current():
                 self._digest()
             raise
 
@@ -85,7 +100,7 @@ class PinnedModel:
         Raises:
             ModelChangedError, ModelFileError: As `read`.
         """
-        before = self._pinned
+        before = self._known()
         if before is not None and before.files and before.current():
             return before
         try:
@@ -99,6 +114,58 @@ class PinnedModel:
             raise _changed(self._model, before)
         self._pinned = found
         return found
+
+    def _known(self) -> ModelDigest | None:
+        """Return the digest of the model as it was first; None where it has none yet."""
+        if self._pinned is None and self._begun is not None:
+            self._pinned = self._begun.result()
+        return self._pinned
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A file that a thread sums up.
+
+    Attributes:
+        state: The file as it was when that began.
+        call: Gets its digest; None if it cannot be read.
+        process: The one of the thread: another, forked meanwhile, waits for none.
+    """
+
+    state: FileState
+    call: Future[ModelDigest | None]
+    process: int
+
+    @classmethod
+    def of(cls, path: Path, place: DiskCache | None) -> _Begun | None:
+        """Begin; None where there is no such file, or the system starts no thread."""
+        call, context = Future[ModelDigest | None](), copy_context()
+
+        def sum_up() -> None:
+            try:
+                call.set_result(digest_model(path, place))
+            except Exception as error:  # compiling says why it cannot be read
+                _log.info("the model has no digest: %s", error)
+                call.set_result(None)
+
+        with suppress(OSError, ValueError, RuntimeError):  # of ValueError: no name of a file has a 0
+            begun = cls(FileState.of(path), call, os.getpid())
+            threading.Thread(target=context.run, args=(sum_up,), name="fusion-digest").start()
+            return begun
+        return None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nobody need wait."""
+        return self.call.done() or self.process != os.getpid()
+
+    def result(self) -> ModelDigest | None:
+        """Return the digest of the file as it was when this began, of nothing where it has changed before it was read;
+        None if it has none."""
+        if self.process != os.getpid() and not self.call.done():
+            return ModelDigest("", (self.state,)) if not self.state.current() else None
+        found = self.call.result()
+        return found if found is None or self.state in found.files else ModelDigest("", (self.state,))
 
 
 def _changed(model: Any, before: ModelDigest) -> ModelChangedError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import fusion
 from fusion import model_digest, pinned_model
 from fusion.errors import ModelChangedError, ModelFileError
 from fusion.frontends.torch import program_files
-from fusion.model_digest import digest_model
+from fusion.model_digest import ModelDigest, digest_model
+from fusion.pinned_model import PinnedModel
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, weights
 
 Change = Callable[[], None]
@@ -157,6 +159,66 @@ def test_before_the_first_call_too(tmp_path: Path) -> None:
     change()
     with pytest.raises(ModelChangedError):
         module(rows(1))
+
+
+@pytest.fixture
+def digests(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """An event for which whatever sums up a model waits before it reads it."""
+    may_read = threading.Event()
+
+    def digest(*model: Any) -> ModelDigest:
+        assert may_read.wait(60)
+        return digest_model(*model)
+
+    monkeypatch.setattr(pinned_model, "digest_model", digest)
+    yield may_read
+    may_read.set()
+
+
+def test_compiling_begins_while_a_file_is_summed_up(tmp_path: Path, digests: threading.Event) -> None:
+    options, change = a_file(tmp_path)
+    used = list[ModelDigest | None]()
+    pinned = PinnedModel(options["model"])
+    pinned.pin()
+
+    def use(_: Any, digest: ModelDigest | None) -> None:
+        used.append(digest)
+        digests.set()
+
+    pinned.read(use)
+    pinned.read(use)
+    assert used == [None, digest_model(options["model"])]
+    change()
+    with pytest.raises(ModelChangedError, match=r"model\.onnx"):
+        pinned.read(use)
+    assert len(used) == 2
+
+
+def test_a_file_that_changes_before_it_is_summed_up_has_changed(tmp_path: Path, digests: threading.Event) -> None:
+    options, change = a_file(tmp_path)
+    module = compiled(**options, threads=1, cache=False, wait=True)
+    change()
+    digests.set()
+    for _ in range(2):
+        with pytest.raises(ModelChangedError):
+            module(rows(1))
+
+
+def test_a_forked_process_sums_up_a_file_itself(tmp_path: Path, digests: threading.Event) -> None:
+    """The thread of its parent does not exist there."""
+    options, change = a_file(tmp_path)
+    pinned = [PinnedModel(options["model"]) for _ in range(2)]
+    for each in pinned:
+        each.pin()
+        assert each._begun is not None
+        each._begun = dataclasses.replace(each._begun, process=os.getpid() + 1, call=Future())
+    digests.set()
+    expected = digest_model(options["model"])
+    assert pinned[0].read(lambda _, digest: digest) == expected
+    change()
+    for each in pinned:
+        with pytest.raises(ModelChangedError):
+            each.read(lambda _, digest: digest)
 
 
 def test_a_file_of_the_same_bytes_is_the_same(tmp_path: Path) -> None:
