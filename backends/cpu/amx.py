@@ -30,13 +30,16 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from backends.cpu.tile_permission import ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA
-from backends.tensorir.emit import Expr, int64
+from backends.tensorir.emit import Expr, Nest, int64
 
 ROWS, COLUMNS = 32, 16
 """Of a product."""
 
 DEPTH, TERM_COUNT = 32, 3
 """Of float32: elements of k of a step, and terms of a number."""
+
+TERM_BITS = 0xFFFF0000
+"""Those of a float32 that are its first term."""
 
 _BEGIN, _END = "fusion_amx_begin", "fusion_amx_end"
 _SPLIT_ROW, _SPLIT_WEIGHTS = "fusion_amx_split_row", "fusion_amx_split_weights"
@@ -74,10 +77,10 @@ class Numbers:
         """Of a right operand's step."""
         return self.terms * _TILE_BYTES
 
-    @property
-    def functions(self) -> str:
-        """What a kernel needs, in LLVM's own language."""
-        return f"{_GRANTS}{self.others}{_multiply_function(self)}"
+    def use_tiles(self, nest: Nest) -> None:
+        """Let the statements of `nest` call what multiplies these numbers."""
+        nest.use_functions(_GRANTS)
+        nest.call_functions(f"{self.others}{_multiply_function(self)}")
 
     def multiply(
         self, left: tirx.BufferLoad, right: tirx.BufferLoad, sums: tirx.BufferLoad, steps: Expr, clears: Expr
@@ -173,7 +176,7 @@ def _split_function(name: str, arguments: str, second: str, order: Iterable[int]
             lines += [
                 f"  %bits.{here} = bitcast <16 x float> %value.{here} to <16 x i32>",
                 f"  %halves.{here} = bitcast <16 x i32> %bits.{here} to <32 x i16>",
-                f"  %high.{here} = and <16 x i32> %bits.{here}, splat (i32 {0xFFFF0000})",
+                f"  %high.{here} = and <16 x i32> %bits.{here}, splat (i32 {TERM_BITS})",
                 f"  %term.{here} = bitcast <16 x i32> %high.{here} to <16 x float>",
                 f"  %value.{half}.{term + 1} = fsub <16 x float> %value.{here}, %term.{here}",
             ]
@@ -210,12 +213,8 @@ _SPLITS = "\ndeclare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)\n" + _
 )  # fmt: skip
 
 _GRANTS = f"""
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
-declare void @llvm.x86.tilezero(i8)
-declare void @llvm.x86.tileloadd64(i8, ptr, i64)
-declare void @llvm.x86.tilestored64(i8, ptr, i64)
 
 @fusion_amx_configuration = private constant [64 x i8] c"{_configuration()}", align 64
 
@@ -242,6 +241,10 @@ define i32 @{_END}() {{
 def _multiply_function(numbers: Numbers) -> str:
     """Return the function of `Numbers.multiply`."""
     return f"""
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare void @llvm.x86.tilezero(i8)
+declare void @llvm.x86.tileloadd64(i8, ptr, i64)
+declare void @llvm.x86.tilestored64(i8, ptr, i64)
 declare void @{numbers.instruction}(i8, i8, i8)
 
 define i32 @fusion_amx_multiply_{numbers.name}(ptr %lefts, ptr %rights, ptr %sums, i32 %steps, i32 %clears) {{

@@ -18,6 +18,10 @@ from tvm.tirx import ForKind
 MASKED = "fusion.masked"
 """Attribute around statements with idle lanes; its value is the number of active ones."""
 
+FUNCTIONS = "fusion.functions"
+"""Attribute around statements that call functions of which each has code of its own; its value is their text in LLVM's
+language."""
+
 Expr = Any  # a TensorIR expression or a Python number
 
 
@@ -26,7 +30,7 @@ class Nest:
 
     def __init__(self) -> None:
         self._open: list[list[tirx.Stmt]] = [[]]
-        self._functions: dict[str, None] = {}
+        self._functions: dict[tuple[str, str], None] = {}
 
     def add(self, statement: tirx.Stmt) -> None:
         self._open[-1].append(statement)
@@ -132,13 +136,19 @@ class Nest:
 
     def use_functions(self, llvm_ir: str) -> None:
         """Let the statements call functions that are written in LLVM's own language; LLVM puts them in line."""
-        self._functions[llvm_ir] = None
+        self._functions["pragma_import_llvm", llvm_ir] = None
+
+    def call_functions(self, llvm_ir: str) -> None:
+        """Let the statements call functions that are written in LLVM's own language and compiled once for all kernels
+        that call them: see `codegen/functions.py`. Their names say all that their text depends on, and they return an
+        int32 that nothing reads."""
+        self._functions[FUNCTIONS, llvm_ir] = None
 
     def finish(self) -> tirx.Stmt:
         """Return everything added as one statement."""
         body = _sequence(self._open.pop())
-        for text in self._functions:
-            body = tirx.AttrStmt(int64(0), "pragma_import_llvm", StringImm(text), body)
+        for key, text in self._functions:
+            body = tirx.AttrStmt(int64(0), key, StringImm(text), body)
         return body
 
 

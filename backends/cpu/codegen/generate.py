@@ -5,15 +5,15 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as block_pipeline
-from tvm_ffi.structural import StructuralMutator
 
 from backends.cpu.codegen.bfloat16 import broadcast_bits, compute_in_lets
+from backends.cpu.codegen.frames import align
+from backends.cpu.codegen.functions import in_line
 from backends.cpu.codegen.masks import mask_lanes
 from backends.cpu.codegen.share_memory import share_memory
 from backends.cpu.llvm_level import target_for
-from backends.tensorir.emit import Nest, prefetch
 from fusion.stages import stage
-from fusion.structural import contains, mutate
+from fusion.structural import contains
 
 
 def generate_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
@@ -22,6 +22,7 @@ def generate_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime
     Without blocks, every loop has a step of 1, and parallel and vectorized ones begin at 0 (TVM refuses others).
     """
     target = target_for(mod, target)
+    mod = tvm.IRModule({symbol: in_line(func) for symbol, func in mod.functions.items()}, attrs=mod.attrs)
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
     with stage("TensorIR passes"):
         lowered = _lower(bound)
@@ -40,52 +41,7 @@ def _lower(mod: tvm.IRModule) -> tvm.IRModule:
     # LLVM took 1.9 s with the checks of each argument of each kernel, 1.5 s without (MobileNetV2). `main` alone calls
     # kernels, and knows what it passes: `InputSlot` checks inputs, `check_returned` what foreign functions return, and
     # the rest it allocates itself. -O2 in place of -O3 made compiling 4% faster and BERT-tiny 1.5% slower.
-    return _align(tirx.transform.SkipAssert()(lowered))
-
-
-def _align(mod: tvm.IRModule) -> tvm.IRModule:
-    """Let code read and write at any address its elements may have, and save vector registers in whole cache lines.
-
-    NumPy aligns arrays to 16 bytes, and TVM assumes 64 of every argument. A copy of each input took as long as a
-    memory-bound kernel; vector instructions without the assumption are as fast where an address is aligned after all.
-
-    LLVM aligns the stack frame of a function only for objects that it knows of before it runs out of registers. At the
-    16 bytes of the caller's frame, what it saves then lies in two lines each, and reading that back stalls: a first
-    layer took 900 us in one thread of a process and 257 in another. So each function gets an object of a line.
-    """
-
-    def loop(found: tirx.For, mutator: StructuralMutator) -> object:
-        inner = mutator.default_mutate(found)
-        if found.kind != tirx.ForKind.PARALLEL:  # whose body becomes a function
-            return inner
-        return tirx.For(
-            inner.loop_var, inner.min, inner.extent, inner.kind, _with_line(inner.body), inner.thread_binding,
-            inner.annotations, inner.step,
-        )  # fmt: skip
-
-    def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
-        if found.attr_key == "storage_alignment":
-            # A kernel has one of these around the next for each of its tensors: too many to go into one by one.
-            body = found.body
-            while isinstance(body, tirx.AttrStmt) and body.attr_key == "storage_alignment":
-                body = body.body
-            return mutator.mutate(body)
-        inner = mutator.default_mutate(found)
-        if found.attr_key != "compute_scope":  # the rest of a function
-            return inner
-        return tirx.AttrStmt(inner.node, inner.attr_key, inner.value, _with_line(inner.body))
-
-    rules = [(tirx.For, loop), (tirx.AttrStmt, attribute)]
-    functions = {symbol: func.with_body(mutate(func.body, rules)) for symbol, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def _with_line(body: tirx.Stmt) -> tirx.Stmt:
-    """Return `body` behind a local object of a cache line, whose address a prefetch keeps LLVM from removing."""
-    nest = Nest()
-    prefetch(nest, tirx.BufferLoad(nest.allocate("line", (1,), "float32x16"), [tirx.const(0, "int32")]))
-    nest.add(body)
-    return nest.finish()
+    return align(tirx.transform.SkipAssert()(lowered))
 
 
 def _has_blocks(func: tirx.PrimFunc) -> bool:

@@ -20,6 +20,7 @@ from tvm.ir import GlobalVar
 from tvm_ffi.structural import StructuralMutator
 
 from backends.backend import ObjectCache
+from backends.cpu.codegen.functions import apart
 from backends.cpu.codegen.generate import generate_module
 from fusion.stages import part_of, stage
 from fusion.structural import mutate
@@ -43,10 +44,16 @@ def object_files(target: tvm.target.Target, folder: Path, kept: ObjectCache | No
 
 @dataclass(frozen=True)
 class _Written:
-    """A function and the file of its code, once the call is done that writes it."""
+    """A function whose code is written.
+
+    Attributes:
+        call: Returns the file once it is done.
+        functions: The names of those that it calls, whose code is in files of their own.
+    """
 
     func: tirx.PrimFunc
     call: Future[Path]
+    functions: tuple[str, ...]
 
 
 @dataclass
@@ -64,6 +71,7 @@ class ObjectFiles:
     folder: Path
     kept: ObjectCache | None
     _begun: dict[str, _Written] = field(default_factory=dict, init=False)
+    _functions: dict[str, Future[Path]] = field(default_factory=dict, init=False)
     _numbers: count[int] = field(default_factory=count, init=False)
 
     def __post_init__(self) -> None:
@@ -76,29 +84,40 @@ class ObjectFiles:
             if tvm_ffi.structural_equal(earlier.func, named):
                 return
             earlier.call.cancel()
-        self._begun[name] = _Written(named, self._write(GlobalVar(name), named))
+        self._begun[name] = self._write(GlobalVar(name), named)
 
     def finish(self, mod: tvm.IRModule) -> list[Path]:
         """See `ObjectWriter`."""
         called, script = call_across_objects(mod)
         begun, self._begun = self._begun, {}
-        calls = []
+        needed = []
         for symbol, func in called.items():
             written = begun.pop(symbol.name_hint, None)
             if written is not None and not tvm_ffi.structural_equal(written.func, func):
                 written.call.cancel()
                 written = None
-            calls.append(self._write(symbol, func) if written is None else written.call)
+            needed.append(written or self._write(symbol, func))
         for other in begun.values():
             other.call.cancel()
         aliases = self.folder / "aliases.o"
         aliases.write_text(script)
+        functions = sorted({name for written in needed for name in written.functions})
+        calls = [*(written.call for written in needed), *(self._functions[name] for name in functions)]
         paths = self.calls.results(calls)
         if self.kept:
             self.kept.make_room()
         return [*paths, aliases]
 
-    def _write(self, symbol: GlobalVar, func: tirx.PrimFunc) -> Future[Path]:
+    def _write(self, symbol: GlobalVar, func: tirx.PrimFunc) -> _Written:
+        """Have the code of a function written, and that of those it calls, unless it is already."""
+        alone, functions = apart(func)
+        call = self._call(symbol, alone)
+        for name, function in functions.items():
+            if name not in self._functions:
+                self._functions[name] = self._call(GlobalVar(name), function)
+        return _Written(func, call, tuple(functions))
+
+    def _call(self, symbol: GlobalVar, func: tirx.PrimFunc) -> Future[Path]:
         path = self.folder / f"{next(self._numbers)}.o"
         return self.calls.add(partial(self._code_at, symbol, func, path))
 

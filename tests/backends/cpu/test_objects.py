@@ -1,4 +1,5 @@
-"""Object files of kernels: begun while others get their loops, and written again only where they became others."""
+"""Object files of kernels: begun while others get their loops, written again only where they became others, and apart
+from those of the functions in LLVM's own language that they call."""
 
 from __future__ import annotations
 
@@ -6,21 +7,64 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
 
 from backends.cpu.codegen import objects
+from backends.cpu.codegen.functions import apart
+from backends.tensorir.emit import Nest, int64
 from fusion import context
+from fusion.module.linker import link_objects
+from fusion.module.shared_library import load_library
 from fusion.system.abandon import Abandoned, abandonable
 
 CTX = context.resolve(threads=1)
+
+_ADD = """
+define i32 @added(i64 %count, ptr %values) {
+  br label %step
+step:
+  %i = phi i64 [ 0, %0 ], [ %next, %step ]
+  %at = getelementptr float, ptr %values, i64 %i
+  %value = load float, ptr %at
+  %sum = fadd float %value, 1.0
+  store float %sum, ptr %at
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %step, label %done
+done:
+  ret i32 0
+}
+
+define i32 @unused(ptr %values) {
+  ret i32 0
+}
+"""
+SIZE = 5
 
 
 def kernel(added: float) -> tirx.PrimFunc:
     x = te.placeholder((8,), name="x")
     func = te.create_prim_func([x, te.compute((8,), lambda i: x[i] + te.const(added, "float32"))])
     return CTX.compiler.schedule(func).func.without_attr("global_symbol")
+
+
+def adding(count: int) -> tirx.PrimFunc:
+    """Return a kernel that adds 1 to the first `count` of five numbers, by a function."""
+    values, nest = tirx.decl_buffer((SIZE,), "float32", "values"), Nest()
+    nest.call_functions(_ADD)
+    first = tirx.address_of(tirx.BufferLoad(values, [int64(0)]))
+    nest.add(tirx.Evaluate(tirx.call_extern("int32", "added", int64(count), first)))
+    return tirx.PrimFunc([values], nest.finish())
+
+
+def sums(made: tvm.runtime.Module, name: str) -> list[float]:
+    """Return what a kernel makes of zeros."""
+    values = tvm.runtime.tensor(np.zeros(SIZE, "float32"))
+    made[name](values)
+    return [float(value) for value in values.numpy()]
 
 
 def module(**functions: tirx.PrimFunc) -> tvm.IRModule:
@@ -111,3 +155,26 @@ def test_an_abandoned_compilation_writes_nothing(
         with pytest.raises(Abandoned):
             files.finish(module(one=one))
     assert not generated
+
+
+def test_several_kernels_call_the_code_of_one_function(generated: list[str], tmp_path: Path) -> None:
+    kernels = module(two=adding(2), three=adding(3))
+    with writer(tmp_path / "files") as files:
+        link_objects(files.finish(kernels), tmp_path / "kernels.so")
+        made = load_library(tmp_path / "kernels.so", "kernels").functions
+    assert sorted(generated) == ["added", "three", "two"]
+    assert (sums(made, "two"), sums(made, "three")) == ([1, 1, 0, 0, 0], [1, 1, 1, 0, 0])
+
+
+def test_code_of_functions_that_are_no_longer_called_is_left_out(generated: list[str], tmp_path: Path) -> None:
+    plain = apart(adding(1))[0].with_body(tirx.Evaluate(0))
+    with writer(tmp_path / "begun") as files:
+        files.begin("one", adding(1))
+        with_function = len(files.finish(module(one=adding(1))))
+        files.begin("one", adding(1))
+        assert len(files.finish(module(one=plain))) == with_function - 1
+
+
+def test_without_a_linker_functions_are_in_line() -> None:
+    made = CTX.compiler.generate_module(module(two=adding(2), three=adding(3)))
+    assert (sums(made, "two"), sums(made, "three")) == ([1, 1, 0, 0, 0], [1, 1, 1, 0, 0])

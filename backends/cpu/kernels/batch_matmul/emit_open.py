@@ -60,7 +60,7 @@ def emit_open_batch_matmul(func: tirx.PrimFunc, machine: Machine, threads: int) 
         Declined: It is none of float32.
     """
     product, nest = _Batches.of(read_roles(func), machine), Nest()
-    nest.use_functions(product.function.llvm_ir)
+    nest.call_functions(product.function.llvm_ir)
     images = nest.keep("images", int64(prod(product.batch)))
     if threads == 1:
         product.emit_alone(nest, images)

@@ -13,8 +13,20 @@ from functools import partial
 from tvm import tirx
 
 from backends.cpu import amx, byte_dots
-from backends.cpu.kernels.shared.tile_products import LANES, Scratch, TileBlock, TileForm, TileProducts, TileStrip
-from backends.tensorir.emit import Expr, pieces, ramp, splat
+from backends.cpu.kernels.shared.open_split import ceil_div
+from backends.cpu.kernels.shared.tile_products import (
+    LANES,
+    SUMS,
+    Scratch,
+    TileBlock,
+    TileForm,
+    TileProducts,
+    TileStrip,
+)
+from backends.tensorir.emit import Expr, guard, int64, pieces, ramp, splat
+
+_WIDE = 8
+"""Vectors that are multiplied together where there are no tiles: enough to hide what an addition takes."""
 
 _TOGETHER = 4
 """Bytes of a row that a lane multiplies at a time."""
@@ -60,9 +72,28 @@ class ByteProducts(TileProducts):
             else:
                 nest.choose(k + depth <= self.steps.depth, lambda: copy(depth), copy_rest)
 
+    def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
+        """Add the products of a strip by VPDPBUSD, a row times `_WIDE` vectors at a time; those behind the last are the
+        last, once more."""
+        nest, here, block, dtype = self.nest, [ramp(int64(0), LANES)], strip.block, self.steps.form.sum_dtype
+        with nest.loop("row", block.pixels) as row, nest.loop("wide", ceil_div(block.vectors, _WIDE)) as wide:
+            vectors = [
+                nest.settle("v", tirx.min(int64(wide * _WIDE + place), block.vectors - 1)) for place in range(_WIDE)
+            ]
+            sums = [block.sums + (v * SUMS + row * LANES) for v in vectors]
+            totals = [tirx.BufferLoad(nest.allocate("total", (LANES,), dtype), here) for _ in vectors]
+            for total, at in zip(totals, sums, strict=True):
+                nest.store(total.source, here, splat(tirx.const(0, dtype), LANES))
+                with guard(nest, tirx.Not(block.begins)):
+                    nest.store(total.source, here, tirx.BufferLoad(scratch.sums, [ramp(at, LANES)]))
+            self._dot(scratch, strip, row, totals, vectors)
+            for total, at in zip(totals, sums, strict=True):
+                nest.store(scratch.sums, [ramp(at, LANES)], total)
+
     def _dot(
         self, scratch: Scratch, strip: TileStrip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
     ) -> None:  # fmt: skip
+        """Add the products of a row of a strip with vectors of the block to totals."""
         assert self.packed is not None, "weights of bytes are packed before the run"
         nest, form, block = self.nest, self.steps.form, strip.block
         with nest.loop("step", strip.steps) as step, nest.loop("part", form.numbers.depth // _TOGETHER) as part:

@@ -128,7 +128,7 @@ def emit(
     if work.arithmetic.functions:
         nest.use_functions(work.arithmetic.functions)
     if blocking.in_tiles:
-        nest.use_functions(tile_form(work.extents).numbers.functions)
+        tile_form(work.extents).numbers.use_tiles(nest)
     rows = Split.of(work.extents.height, blocking.tile.height)
     row_chunks = Split(rows.count, blocking.row_chunks)
     panels = [-(-each.extents.vectors // blocking.tile.vectors) * each.extents.groups for each in works]

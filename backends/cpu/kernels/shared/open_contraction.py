@@ -225,7 +225,7 @@ class _Tasks:
             if not blocking.terms_from:
                 by_tile()
                 return
-            nest.use_functions(tile_form(self.works[0].extents).numbers.functions)
+            tile_form(self.works[0].extents).numbers.use_tiles(nest)
             in_terms = partial(self._in_terms, blocking, load_rows, shares, first, end - first)
             nest.choose(end - first >= blocking.terms_from, in_terms, by_tile)
 

@@ -7,16 +7,20 @@ float32.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu import amx
+from backends.cpu.kernels.shared.open_split import ceil_div
+from backends.cpu.kernels.shared.plain_steps import WIDE, PlainSteps, StepCall
 from backends.cpu.kernels.shared.tile_products import (
     LANES,
+    SUMS,
     Scratch,
     TileBlock,
     TileForm,
@@ -35,8 +39,8 @@ FLOAT32_TERMS = TileForm(
 )  # fmt: skip
 
 _PAIRS = amx.DEPTH // 2
-_HIGH, _SIZE, _INFINITE = 0xFFFF0000, 0x7FFFFFFF, 0x7F800000
-"""Of the bits of a float32: those of its first term, those of its size, and those of an infinite one, which a NaN has
+_SIZE, _INFINITE = 0x7FFFFFFF, 0x7F800000
+"""Of the bits of a float32: those of its size, and those of an infinite one, which a NaN has
 more than."""
 
 
@@ -95,25 +99,36 @@ class TermProducts(TileProducts):
         self._split_rows(scratch, strip, seen)
         return seen.holds(self.nest, "row")
 
-    def _dot(
-        self, scratch: Scratch, strip: TileStrip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
-    ) -> None:  # fmt: skip
-        """Add the products of float32 as they are."""
-        nest, block = self.nest, strip.block
-        load_row = partial(self.load_rows, *self._pixel(block.pixel + row))
-        with nest.loop("step", strip.steps) as step:
+    def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
+        """Add the products of float32 as they are, a row times `WIDE` vectors at a time."""
+        nest, block, function = self.nest, strip.block, PlainSteps(of_terms=self.packed is not None)
+        nest.call_functions(function.llvm_ir)
+        with (
+            nest.loop("row", block.pixels) as row,
+            nest.loop("wide", ceil_div(block.vectors, WIDE)) as wide,
+            nest.loop("step", strip.steps) as step,
+        ):
             taps, k = self.steps.place(strip.step + step)
-            many = tirx.min(self.steps.depth - k, int64(amx.DEPTH)) if self.steps.rest else amx.DEPTH
-            with nest.loop("k", many) as inner:
-                left = nest.settle("row_element", load_row(taps, k + inner))
-                for total, v in zip(totals, vectors, strict=True):
-                    vector = block.vector + v
-                    if self.packed:
-                        at = self.packed.at(block.strip + strip.index, vector, step)
-                        right = _sum_of_terms(self.packed.memory, at, inner)
-                    else:
-                        right = self.load_weights(vector * LANES, taps, k + inner, LANES)
-                    nest.store(total.source, total.indices, total + splat(left, LANES) * right)
+            first = wide * WIDE
+            depth = tirx.min(self.steps.depth - k, int64(amx.DEPTH)) if self.steps.rest else amx.DEPTH
+            weights, apart = self._weights(strip, first, step)
+            at = StepCall(
+                vectors=block.vectors - first, weights_apart=apart, sums_apart=SUMS, depth=depth,
+                clears=tirx.Cast("int64", tirx.all(block.begins, step == 0)),
+            )  # fmt: skip
+            rows = self.load_rows(*self._pixel(block.pixel + row), taps, k)
+            sums = tirx.BufferLoad(scratch.sums, [block.sums + first * SUMS + row * LANES])
+            nest.add(function.call(at, rows, weights, sums))
+
+    def _weights(self, strip: TileStrip, v: Expr, step: Expr) -> tuple[tirx.BufferLoad, Expr]:
+        """Return the load of the first weight of a vector of the block in a step, and how many elements behind it those
+        of the next vector are."""
+        vector = strip.block.vector + v
+        if self.packed:
+            at = self.packed.at(strip.block.strip + strip.index, vector, step)
+            return tirx.BufferLoad(self.packed.memory, [at]), self.steps.form.strip_elements
+        taps, k = self.steps.place(strip.step + step)
+        return self.load_weights(vector * LANES, taps, k, 1), prod(self.steps.taps) * self.steps.depth * LANES
 
     def _split_weights(self, scratch: Scratch, block: TileBlock) -> Expr:
         """Add the split of a block's weights; return whether they are finite."""
@@ -193,19 +208,6 @@ class TermProducts(TileProducts):
                 nest.choose(k + amx.DEPTH <= self.steps.depth, split_whole, split_rest)
 
 
-def _sum_of_terms(memory: Var, at: Expr, k: Expr) -> Expr:
-    """Return the vector of weights of an element of k of the step at `at`, the sum of their terms."""
-    shift = tirx.Cast("uint32", (1 - tirx.floormod(k, 2)) * 16)
-    found: Expr = None
-    for term in reversed(range(amx.TERM_COUNT)):
-        place = at + (tirx.floordiv(k, 2) + term * _PAIRS) * LANES
-        word = _bits(tirx.BufferLoad(memory, [ramp(place, LANES)]), LANES)
-        high = tirx.bitwise_and(tirx.shift_left(word, splat(shift, LANES)), splat(_high(), LANES))
-        value = tirx.reinterpret(_vector("float32", LANES), high)
-        found = value if found is None else value + found
-    return found
-
-
 def _terms(nest: Nest, value: Expr, lanes: int) -> Iterator[Expr]:
     """Yield the terms of a vector of float32, in the high halves of words."""
     high = splat(_high(), lanes)
@@ -222,7 +224,7 @@ def _halves(term: Expr, lanes: int) -> Expr:
 
 
 def _high() -> Expr:
-    return tirx.const(_HIGH, "uint32")
+    return tirx.const(amx.TERM_BITS, "uint32")
 
 
 def _bits(value: Expr, lanes: int) -> Expr:

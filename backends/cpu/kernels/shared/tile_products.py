@@ -34,7 +34,7 @@ from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.tensorir.accesses import unravel
-from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch, ramp, splat
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 
 BLOCK_VECTORS = 16
 """Of a block of weights, which L2 holds: 1.2 MB of terms."""
@@ -45,9 +45,6 @@ SUMS = amx.ROWS * amx.COLUMNS
 
 _KEPT = 32
 """Times 32 rows, whose sums of a block of vectors are kept between blocks of k: 1 MB."""
-
-_WIDE = 8
-"""Vectors that are multiplied together where there are no tiles: enough to hide what an addition takes."""
 
 
 @dataclass(frozen=True)
@@ -330,10 +327,8 @@ class TileProducts(ABC):
         always may."""
 
     @abstractmethod
-    def _dot(
-        self, scratch: Scratch, strip: TileStrip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
-    ) -> None:  # fmt: skip
-        """Add the products of a row of a strip with vectors of the block to totals, without tiles."""
+    def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
+        """Add the products of a strip without tiles."""
 
     def _in_tiles(self, scratch: Scratch, strip: TileStrip) -> None:
         """Add the products of a strip in tiles, and the fetches."""
@@ -359,24 +354,6 @@ class TileProducts(ABC):
             return tirx.BufferLoad(self.packed.memory, [at])
         assert scratch.right is not None, "a task prepares what was not packed"
         return tirx.BufferLoad(scratch.right.memory, [scratch.right.at(strip.index, v)])
-
-    def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
-        """Add the products of a strip without tiles, a row times `_WIDE` vectors at a time; those behind the last are
-        the last, once more."""
-        nest, here, block, dtype = self.nest, [ramp(int64(0), LANES)], strip.block, self.steps.form.sum_dtype
-        with nest.loop("row", block.pixels) as row, nest.loop("wide", ceil_div(block.vectors, _WIDE)) as wide:
-            vectors = [
-                nest.settle("v", tirx.min(int64(wide * _WIDE + place), block.vectors - 1)) for place in range(_WIDE)
-            ]
-            sums = [block.sums + (v * SUMS + row * LANES) for v in vectors]
-            totals = [tirx.BufferLoad(nest.allocate("total", (LANES,), dtype), here) for _ in vectors]
-            for total, at in zip(totals, sums, strict=True):
-                nest.store(total.source, here, splat(tirx.const(0, dtype), LANES))
-                with guard(nest, tirx.Not(block.begins)):
-                    nest.store(total.source, here, tirx.BufferLoad(scratch.sums, [ramp(at, LANES)]))
-            self._dot(scratch, strip, row, totals, vectors)
-            for total, at in zip(totals, sums, strict=True):
-                nest.store(scratch.sums, [ramp(at, LANES)], total)
 
     def _store(self, scratch: Scratch, block: TileBlock) -> None:
         """Add the epilogue of 32 rows."""

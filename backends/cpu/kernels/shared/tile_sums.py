@@ -198,8 +198,8 @@ done:
         return "\n".join(lines)
 
     def _clobber(self) -> str:
-        """Return what keeps the caller's vectors out of registers while sums are made, as a call would; TVM puts the
-        function in line, whatever it is marked as."""
+        """Return what keeps the caller's vectors out of registers while sums are made, as a call does, where the
+        function is in line."""
         if self.lanes not in _REGISTERS:
             return ""
         name, count = _REGISTERS[self.lanes]

@@ -1,0 +1,84 @@
+"""Functions in LLVM's own language that kernels call: in line, or as code of their own that several kernels share.
+
+TVM links what a kernel imports into its code and puts it in line, whatever it is marked as. A PrimFunc of which
+`MakePackedAPI` is told that it has its calling convention already keeps its parameters and is exported: around such a
+function it is that function, compiled once for a model, in an object file of its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call, CallingConv, StringImm
+from tvm_ffi.structural import StructuralMutator
+
+from backends.cpu.codegen.frames import with_line
+from backends.cpu.llvm_level import with_level
+from backends.tensorir.emit import FUNCTIONS, int64
+from backends.tensorir.schedule_kernels import SOURCE
+from fusion.structural import contains, find, mutate
+
+_IMPORT = "pragma_import_llvm"
+_EXTERN = "tirx.call_extern"
+_DEFINED = re.compile(r"^define i32 @([\w.]+)\(", re.MULTILINE)
+
+
+def in_line(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return `func` with the functions it calls as a part of its code."""
+    if not _has_functions(func):
+        return func
+
+    def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
+        inner = mutator.default_mutate(found)
+        return _importing(str(inner.value.value), inner.body) if found.attr_key == FUNCTIONS else inner
+
+    return func.with_body(mutate(func.body, [(tirx.AttrStmt, attribute)]))
+
+
+def apart(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
+    """Return `func` without the functions it calls, and these by name, each to be compiled by itself."""
+    if not _has_functions(func):
+        return func, {}
+    texts: list[str] = []
+
+    def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
+        if found.attr_key != FUNCTIONS:
+            return mutator.default_mutate(found)
+        texts.append(str(found.value.value))
+        return mutator.mutate(found.body)
+
+    alone = func.with_body(mutate(func.body, [(tirx.AttrStmt, attribute)]))
+    calls = {_called(call): call for call in find(alone.body, Call) if _is_extern(call)}
+    return alone, {
+        name: _exported(calls[name], text) for text in texts for name in _DEFINED.findall(text) if name in calls
+    }
+
+
+def _has_functions(func: tirx.PrimFunc) -> bool:
+    return contains(func.body, (tirx.AttrStmt, lambda found: bool(found.attr_key == FUNCTIONS)))
+
+
+def _is_extern(call: Call) -> bool:
+    return isinstance(call.op, tvm.ir.Op) and str(call.op.name) == _EXTERN
+
+
+def _called(call: Call) -> str:
+    name, *_ = call.args
+    return str(name.value)
+
+
+def _exported(call: Call, text: str) -> tirx.PrimFunc:
+    """Return the function that `call` is of, as `text` defines it."""
+    name, (_, *arguments) = _called(call), call.args
+    params = [tirx.Var(f"p{place}", argument.ty) for place, argument in enumerate(arguments)]
+    inner = f"{name}.in_line"
+    body = with_line(tirx.Evaluate(tirx.call_extern("int32", inner, *params)))
+    func = tirx.PrimFunc(params, _importing(text.replace(f"@{name}(", f"@{inner}("), body))
+    attributes = {"global_symbol": name, "calling_conv": CallingConv.DEVICE_KERNEL_LAUNCH, SOURCE: text}
+    return with_level(func.with_attr(attributes), is_written_out=True)
+
+
+def _importing(llvm_ir: str, body: tirx.Stmt) -> tirx.Stmt:
+    return tirx.AttrStmt(int64(0), _IMPORT, StringImm(llvm_ir), body)
