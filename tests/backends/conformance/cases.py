@@ -50,8 +50,19 @@ def _relu_of_sum(x: relax.Expr, w: relax.Expr, b: relax.Expr) -> relax.Expr:
     return op.nn.relu(op.add(op.matmul(x, w), b))
 
 
+def _choice(comparison: str) -> Case:
+    """Of numbers by a mask, of which nobody sees what NaN made it: x > y ? x : 2 y."""
+    compared = getattr(torch, {"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
+                               "equal": "eq", "not_equal": "ne"}[comparison])  # fmt: skip
+    return Case(
+        lambda x, y: op.where(getattr(op, comparison)(x, y), x, op.add(y, y)),
+        lambda x, y: torch.where(compared(x, y), x, y + y), [(9, 7), (9, 7)],
+    )  # fmt: skip
+
+
+COMPARISONS = ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal")
 _EDGES = {"padding": (1, 1, 1, 1)}
-CASES: Mapping[str, Case] = {
+_FIRST: Mapping[str, Case] = {
     "matmul": Case(op.matmul, torch.matmul, [(5, 7)], [(7, 3)]),
     "matmul of one row and many columns": Case(op.matmul, torch.matmul, [(1, 1023)], [(1023, 257)]),
     "matmul of batches by a matrix": Case(op.matmul, torch.matmul, [(2, 3, 5, 7)], [(7, 4)]),
@@ -133,7 +144,30 @@ CASES: Mapping[str, Case] = {
     "sum": Case(lambda x: op.sum(x, [1]), lambda x: x.sum(1), [(3, 97, 2)]),
     "permute_dims": Case(lambda x: op.permute_dims(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1), [(3, 4, 5)]),
 }  # fmt: skip
+_REDUCTIONS_AND_MASKS: Mapping[str, Case] = {
+    "minimum": Case(op.minimum, torch.minimum, [(3, 7), (3, 7)]),
+    "log": Case(op.log, torch.log, [(3, 7)]),
+    "erf": Case(op.erf, torch.erf, [(3, 7)]),
+    "sum of all axes": Case(op.sum, torch.sum, [(3, 19, 2)]),
+    "mean": Case(lambda x: op.mean(x, [0, 2], keepdims=True), lambda x: x.mean((0, 2), keepdim=True), [(3, 19, 4)]),
+    "prod": Case(lambda x: op.prod(x, [1]), lambda x: x.prod(1), [(5, 9)]),
+    "largest of an axis": Case(lambda x: op.max(x, [1]), lambda x: x.amax(1), [(5, 19, 2)]),
+    "largest of the last axis": Case(lambda x: op.max(x, [-1]), lambda x: x.amax(-1), [(9, 67)]),
+    "least of an axis": Case(lambda x: op.min(x, [1]), lambda x: x.amin(1), [(5, 19, 2)]),
+    "least of all axes": Case(op.min, torch.amin, [(3, 19)]),
+    "variance": Case(lambda x: op.variance(x, [1]), lambda x: x.var(1, correction=0), [(5, 33)]),
+    **{f"choice by {name}": _choice(name) for name in COMPARISONS},
+    "choice by what is true": Case(
+        lambda x, y: op.where(op.astype(x, "bool"), x, y), lambda x, y: torch.where(x.bool(), x, y), [(9, 7), (9, 7)]
+    ),
+    "choice by isnan": Case(
+        lambda x, y: op.where(op.isnan(x), y, x), lambda x, y: torch.where(x.isnan(), y, x), [(9, 7), (9, 7)]
+    ),
+}  # fmt: skip
+CASES: Mapping[str, Case] = {**_FIRST, **_REDUCTIONS_AND_MASKS}
 """By name."""
+SUITES = (tuple(_FIRST), tuple(_REDUCTIONS_AND_MASKS))
+"""Names of those that are compiled together: new ones of the one draw no other numbers for the other."""
 NO_NUMBERS = (np.nan, np.inf, -np.inf, -0.0, 1e-40, 1e30)
 
 
