@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.relax import op
 
 from fusion.passes.multiply_bytes import MultiplyBytes
-from tests.passes.modules import Build, apply, calls, names, normal, unchanged
+from tests.passes.modules import Build, apply, calls, module, names, normal, unchanged
 
 FOURS, PAIRS = ("uint8", "int8"), ("int16", "int16")
 FORMS = {"fours": (FOURS, PAIRS), "pairs": (PAIRS,)}
@@ -178,6 +178,11 @@ OTHERS: dict[str, Build] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_stay(name: str) -> None:
     unchanged(MultiplyBytes(FORMS["fours"]), OTHERS[name], [drawn("int8", 5, 9)])
+
+
+def test_a_model_without_bytes_is_not_made_anew() -> None:
+    mod = module(lambda b, x: op.matmul(x, relax.const(normal(9, 6))), [normal(5, 9)])
+    assert MultiplyBytes(FORMS["fours"])(mod).same_as(mod)
 
 
 @in_both_forms
