@@ -194,6 +194,10 @@ IMAGE = _values(2, 3, 9, 11)
 
 def test_resizing() -> None:
     grid = torch.rand(2, 4, 5, 2, generator=torch.Generator().manual_seed(2)) * 2.6 - 1.3
+
+    def many(x: Any) -> Any:
+        return torch.cat([x, 2 * x, x + 1], 1)
+
     cases: Cases = {
         "nearest": lambda x, g: F.interpolate(x, size=(13, 7)),
         "nearest_scale": lambda x, g: F.interpolate(x, scale_factor=(1.7, 2.3)),
@@ -206,6 +210,14 @@ def test_resizing() -> None:
         "sampled": lambda x, g: F.grid_sample(x, g, align_corners=True),
         "sampled_border": lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=False),
         "sampled_nearest": lambda x, g: F.grid_sample(x, g, mode="nearest", align_corners=False),
+        "sampled_reflected": lambda x, g: F.grid_sample(
+            x, g, "bicubic", padding_mode="reflection", align_corners=False
+        ),
+        "sampled_columns": lambda x, g: F.grid_sample(many(x), g, align_corners=False),
+        "sampled_columns_border": lambda x, g: F.grid_sample(many(x), g, padding_mode="border", align_corners=True),
+        "sampled_volume": lambda x, g: F.grid_sample(
+            x[:, None], torch.cat([g, g[..., :1]], -1)[:, None], align_corners=False
+        ),
         "mean": lambda x, g: F.avg_pool2d(x, 2, divisor_override=3),
         "patches": lambda x, g: F.unfold(x, (2, 3), dilation=2, padding=1, stride=2),
     }

@@ -7,6 +7,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from backends.tensorir.legalize.common import NARROW, Expr, FLegalize
+from backends.tensorir.legalize.sample_columns import FAR, has_columns, sample_columns, source
 from fusion.bindings import data_of
 
 
@@ -45,17 +46,17 @@ def _grid_sample(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         for axis in range(2, int(image.ty.ndim)):
             if int(image.ty.shape[axis]) == 1:
                 image = builder.emit(relax.op.concat([image, image], axis))
-    if str(call.attrs.padding_mode) == "reflection" and str(call.attrs.method) == "bicubic":
-        corners = bool(call.attrs.align_corners)
+    corners = bool(call.attrs.align_corners)
+    if has_columns(image, call):
+        sampled = sample_columns(builder, image, grid, call)
+    elif str(call.attrs.padding_mode) == "reflection" and str(call.attrs.method) == "bicubic":
         sampled = builder.call_te(_reflected_bicubic, image, grid, corners, primfunc_name_hint="grid_sample")
     else:
         theirs = tvm.ir.Op.get("relax.image.grid_sample").get_attr("FLegalize")
         sampled = theirs(builder, relax.Call(call.op, [image, grid], call.attrs, call.ty_args))
-    return relax.op.astype(builder.emit(sampled), data_of(call).ty.dtype)
-
-
-_FAR = float(1 << 30)
-"""Pixels from the image, beyond which places are taken for this one: int32 has room for their neighbours."""
+    sampled = builder.emit(sampled)
+    dtype = str(data_of(call).ty.dtype.dtype)
+    return sampled if dtype == str(sampled.ty.dtype.dtype) else relax.op.astype(sampled, dtype)
 
 
 def _reflected_bicubic(image: te.Tensor, grid: te.Tensor, corners: bool) -> te.Tensor:
@@ -65,10 +66,6 @@ def _reflected_bicubic(image: te.Tensor, grid: te.Tensor, corners: bool) -> te.T
     remainder reflects, and none of them lies outside.
     """
 
-    def source(place: Expr, size: Expr) -> Expr:
-        """Return where -1 to 1, of the middles (`corners`) or the edges of the outermost pixels, lies in pixels."""
-        return (place + 1) * (size - 1) / 2 if corners else -0.5 + (place + 1) * size / 2
-
     def reflected(place: Expr, size: Expr) -> Expr:
         last = 2 * size - (2 if corners else 1)  # that lies where 0 does, or beside it
         within = tirx.floormod(place, last if corners else last + 1)
@@ -77,9 +74,9 @@ def _reflected_bicubic(image: te.Tensor, grid: te.Tensor, corners: bool) -> te.T
     def element(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
         places, weights = [], []
         for axis, size in ((1, image.shape[2]), (0, image.shape[3])):
-            place = source(grid[n, axis, h, w], size)
+            place = source(grid[n, axis, h, w], size, corners)
             floor = te.floor(place)
-            first = te.min(te.max(floor, -_FAR), _FAR).astype("int32") - 1
+            first = te.min(te.max(floor, -FAR), FAR).astype("int32") - 1
             places.append([reflected(first + step, size) for step in range(4)])
             weights.append(_bicubic_weights(place - floor))
         (rows, columns), (down, across) = places, weights

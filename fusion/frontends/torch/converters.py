@@ -36,6 +36,27 @@ def _matmul(node: fx.Node, importer: Any) -> Any:
     return emit(relax.op.astype(emit(relax.op.matmul(left, right, out_dtype="float32")), dtype))
 
 
+_METHODS = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def _grid_sampler(node: fx.Node, importer: Any) -> Any:
+    """Relax has the coordinates of a grid before the places, torch behind them."""
+    given = operands(node, importer)
+    emit = importer.block_builder.emit
+    places = range(1, int(given["grid"].ty.ndim) - 1)
+    return emit(
+        relax.op.image.grid_sample(
+            given["input"],
+            emit(relax.op.permute_dims(given["grid"], [0, len(places) + 1, *places])),
+            method=_METHODS[given["interpolation_mode"]],
+            layout="NCHW" if len(places) == len("HW") else "NCDHW",
+            padding_mode=_PADDINGS[given["padding_mode"]],
+            align_corners=given["align_corners"],
+        )
+    )
+
+
 def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
     def convert(node: fx.Node, importer: Any) -> Any:
         left, right = importer.retrieve_args(node)
@@ -173,6 +194,8 @@ CONVERTERS: dict[str, Converter] = {
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,
+    "grid_sampler_2d.default": _grid_sampler,
+    "grid_sampler_3d.default": _grid_sampler,
     "bitwise_left_shift.Tensor": _binary(relax.op.left_shift),
     "bitwise_left_shift.Tensor_Scalar": _binary(relax.op.left_shift),
     "bitwise_right_shift.Tensor": _binary(relax.op.right_shift),
