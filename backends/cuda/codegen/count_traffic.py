@@ -18,6 +18,8 @@ _NAME = re.compile(r"(\w+?)(?:<(\d+))?(?:[,>].*)?")
 """Of a function of `instructions.cuh`, and its first parameter."""
 _FIXED_BYTES = {"load_matrices": 16, "load_transposed": 16, "take_word": 4, "put_word": 4}
 """What those move of one access that have no parameter of that."""
+_RUNS = ("start_run", "bring_run")
+"""Those that bring runs of memory."""
 _ADDRESS = "tirx.address_of"
 _PAST_L1 = 16
 """Bytes of the copies that L1 does not keep: `cp.async.cg`."""
@@ -98,7 +100,7 @@ class _Counter:
         places = [
             load for each in arguments if isinstance(each, Call) and each.op.name == _ADDRESS for load in each.args
         ]
-        if name in ("bring_run", "store_run"):
+        if name in (*_RUNS, "store_run"):
             _, _, begin, end, *_ = arguments
             held = places[0].source
             has_own = str(held.scope()) == "shared"  # as long as the run is at most, which padding may cut short
@@ -112,7 +114,7 @@ class _Counter:
         else:
             size = _FIXED_BYTES.get(name, parameter * (4 if name.endswith("_floats") else 1)) * times
         for number, place in enumerate(places):
-            past = name in ("bring_run", "bring_vector") or (name == "copy_async" and parameter == _PAST_L1)
+            past = name in _RUNS or name == "bring_vector" or (name == "copy_async" and parameter == _PAST_L1)
             writes = name.startswith(("put_", "store_")) and number == len(places) - 1
             self._add(place.source, size, stored=writes or past)
 

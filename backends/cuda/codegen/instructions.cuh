@@ -141,13 +141,18 @@ __device__ __forceinline__ void bring_vector(void* to, const void* memory, int b
   const int left = limit - run * MANY;
   copy_async<16>(place, source, left < MANY ? left * ITEM : 16);
 }
-// Copies a whole run, of which the threads of a block have some accesses each. Warps begin with a sector.
+// Copies a whole run later, of which the threads of a block have some accesses each. Warps begin with a sector.
 template <int ITEM>
-__device__ __forceinline__ void bring_run(void* to, const void* memory, int begin, int end, int thread, int threads) {
+__device__ __forceinline__ void start_run(void* to, const void* memory, int begin, int end, int thread, int threads) {
   constexpr int MANY = 16 / ITEM;
   const int before = begin / MANY / 2 * 2;
   for (int at = thread; (before + at) * MANY < end; at += threads)
     bring_vector<ITEM>(to, memory, begin, end, end, at);
+}
+// Copies it now.
+template <int ITEM>
+__device__ __forceinline__ void bring_run(void* to, const void* memory, int begin, int end, int thread, int threads) {
+  start_run<ITEM>(to, memory, begin, end, thread, threads);
   commit_copies();
   wait_copies<0>();
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd, lcm
+from math import gcd, lcm, prod
 
 from tvm import tirx
 from tvm.ir import Var
@@ -15,7 +15,7 @@ from backends.cuda.devices import WARP
 from backends.cuda.kernels.registers import ACCESS_BYTES
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import load_flat
-from backends.tensorir.stages import item_bytes_of
+from backends.tensorir.stages import dtype_of, item_bytes_of, shape_of
 
 SECTOR_BYTES = 32
 """What memory brings at least: CUDA C++ programming guide, "Device memory accesses"."""
@@ -74,6 +74,29 @@ class SharedRun:
             self.nest, f"{function}<{item_bytes_of(buffer)}>", address(self.shared, int64(0)), memory, *ends,
             tirx.const(self.threads, "int32"),
         )  # fmt: skip
+
+
+def start_run(
+    nest: Nest, shared: Var, source: Var, ends: tuple[Expr, Expr], *, thread: Expr, threads: int
+) -> None:  # fmt: skip
+    """Add what starts to copy the elements of `source` from the first of `ends` to the other into shared memory of the
+    block's own; they are there behind a wait for copies and a barrier."""
+    memory = tirx.address_of(load_flat(source, int64(0)))
+    places = (tirx.Cast("int32", each) for each in (*ends, thread))
+    call_device(
+        nest, f"start_run<{item_bytes_of(source)}>", address(shared, int64(0)), memory, *places,
+        tirx.const(threads, "int32"),
+    )  # fmt: skip
+
+
+def start_whole(nest: Nest, source: Var, thread: Expr, threads: int) -> Var:
+    """Add what starts to copy all of `source`, as `start_run` does; return where it will be."""
+    elements, of_access = prod(shape_of(source)), ACCESS_BYTES // item_bytes_of(source)
+    size = -(-elements // of_access) * of_access
+    shared = tirx.decl_buffer((size,), dtype_of(source), f"{source.name}_held", scope="shared")
+    nest.add(tirx.AllocBuffer(shared))
+    start_run(nest, shared, source, (int64(0), int64(elements)), thread=thread, threads=threads)
+    return shared
 
 
 def sector_share(width: int, item_bytes: int, many: int, group: int) -> float:

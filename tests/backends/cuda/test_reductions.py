@@ -261,6 +261,7 @@ def test_random_convolutions_in_groups_are_what_float64_says(dtype: str) -> None
 
 @pytest.mark.parametrize(("dtype", "shape", "window"), [
     ("float32", (1, 14, 14, 136), 1), ("float32", (1, 7, 7, 32), 3), ("float16", (1, 12, 12, 80), 1),
+    ("float16", (1, 14, 14, 136), 1), ("float16", (1, 7, 10, 24), 3),
 ])  # fmt: skip
 def test_convolutions_in_groups_read_full_sectors_and_few_of_them(
     dtype: str, shape: tuple[int, ...], window: int

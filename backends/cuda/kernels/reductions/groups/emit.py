@@ -15,6 +15,7 @@ from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.reductions.groups.read import Along
 from backends.cuda.kernels.reductions.groups.tile import GroupTile
 from backends.cuda.kernels.registers import ACCESS_BYTES, Lanes, copy_lanes, register
+from backends.cuda.kernels.runs import start_whole
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.flat_buffers import load_flat
@@ -31,6 +32,7 @@ def emit_groups(tile: GroupTile, store: Store) -> tirx.Stmt:
 
     ```
     for block, thread in T.grid(images * row_tiles * column_tiles * parts, threads):
+        start_run(held, weights, ...)                             # where rows of them would begin inside of sectors
         for turn in ...: bring_vector(patch, image, ...)          # pixels under the windows, zeros outside
         barrier
         pixel, vector = divmod(thread, threads of a pixel)
@@ -51,10 +53,13 @@ def emit_groups(tile: GroupTile, store: Store) -> tirx.Stmt:
             nest.bind(name, at)
             for name, at in zip(("image", "row_tile", "column_tile", "part"), unravel(block, tile.grid), strict=True)
         )
-        shared = tirx.decl_buffer((tile.shared_bytes,), "uint8", f"{found.image.name}_patch", scope="shared")
+        shared = tirx.decl_buffer((tile.patch_bytes,), "uint8", f"{found.image.name}_patch", scope="shared")
         nest.add(tirx.AllocBuffer(shared))
+        weights = found.weights
+        if tile.holds_weights:
+            weights = start_whole(nest, weights, thread, tile.threads)
         first = (row_tile * tile.rows, column_tile * tile.columns)
-        work = _Work(tile, nest, image, first=first, group=part * tile.groups, shared=shared)
+        work = _Work(tile, nest, image, first=first, group=part * tile.groups, shared=shared, weights=weights)
         work.bring(thread)
         barrier(nest)
         work.add_up(thread, store)
@@ -68,6 +73,7 @@ class _Work:
     Attributes:
         first: The row and the column of its first pixel among the results; `group` is the first of its groups.
         shared: Bytes of the patch.
+        weights: In memory, or all of them in shared memory.
     """
 
     tile: GroupTile
@@ -76,6 +82,7 @@ class _Work:
     first: tuple[Expr, Expr]
     group: Expr
     shared: Var
+    weights: Var
 
     def bring(self, thread: Expr) -> None:
         """Add what brings the patch, a line of channels for each pixel."""
@@ -161,7 +168,7 @@ class _Work:
         begin = made + found.weight_start
         begin += sum(each * step for each, step in zip(tap, found.weight_steps, strict=True))
         weights = register(nest, f"{found.weights.name}_", self.tile.many, dtype_of(found.weights))
-        copy_lanes(nest, weights, int64(0), found.weights, begin, many=self.tile.many)
+        copy_lanes(nest, weights, int64(0), self.weights, begin, many=self.tile.many)
         with nest.run("lane", self.tile.many, ForKind.UNROLLED) as lane:
             factor = _wide(tirx.BufferLoad(weights, [lane]))
             for total, own in zip(sums, taken, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, Var
@@ -88,6 +88,16 @@ class GroupedSum:
     def taps(self) -> int:
         """Of the window."""
         return self.rows.taps * self.columns.taps
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all weights."""
+        return prod(shape_of(self.weights)) * item_bytes_of(self.weights)
+
+    @property
+    def reads_all_weights(self) -> bool:
+        """Whether each of them is of these sums."""
+        return self.taps * self.depth * self.made == prod(shape_of(self.weights))
 
 
 def grouped_sum(stage: Stage) -> GroupedSum | None:

@@ -67,6 +67,7 @@ class GroupTile:
         pixels: Of a thread, those of each turn next to each other among threads.
         many: Neighbouring channels of a thread, of one group.
         deep: Channels of the image that one access takes from shared memory.
+        holds_weights: Whether all weights are in shared memory too, brought as one run.
         stored_bytes: Of a result in memory.
     """
 
@@ -77,6 +78,7 @@ class GroupTile:
     pixels: int
     many: int
     deep: int
+    holds_weights: bool
     stored_bytes: int
 
     @property
@@ -129,9 +131,14 @@ class GroupTile:
         return vectors * ACCESS_BYTES // self.sum.item_bytes
 
     @property
-    def shared_bytes(self) -> int:
-        """Of a block."""
+    def patch_bytes(self) -> int:
+        """Of the patch in shared memory; `shared_bytes` of all that a block has there."""
         return prod(self.patch) * self.pitch * self.sum.item_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        held = -(-self.sum.weight_bytes // ACCESS_BYTES) * ACCESS_BYTES
+        return self.patch_bytes + held * self.holds_weights
 
     @property
     def registers(self) -> int:
@@ -146,6 +153,8 @@ class GroupTile:
         image = Run(prod(self.patch), self.line * found.item_bytes, self.aligned, ACCESS_BYTES)
         steps = gcd(made, found.weight_start, *found.weight_steps)
         weights = Run(found.taps * found.depth * self.turns, made * item, steps * item, self.many * item)
+        if self.holds_weights:
+            weights = Run(1, found.weight_bytes, SECTOR_BYTES, ACCESS_BYTES)
         aligned = gcd(found.made * (self.columns if is_whole else 1), made * (self.at_once if is_whole else 1))
         stored = self.stored_bytes
         results = Run(self.rows * self.columns, made * stored, aligned * stored, self.many * stored)
@@ -153,8 +162,8 @@ class GroupTile:
 
     @property
     def turns(self) -> int:
-        """How many times the warps of a block ask for the same weights."""
-        return max(1, min(self.at_once, self.threads // WARP))
+        """How many times the warps of a block ask memory for the same weights."""
+        return 1 if self.holds_weights else max(1, min(self.at_once, self.threads // WARP))
 
     @property
     def share(self) -> float:
@@ -200,14 +209,17 @@ def _tiles(found: GroupedSum, widest: int, stored_bytes: int) -> Iterator[GroupT
     many = _divisor(widest, flat.made, flat.width, *flat.weight_steps, flat.weight_start)
     per_access = ACCESS_BYTES // flat.item_bytes
     whole = flat.rows.made * flat.columns.made
-    for groups, pixels in product(range(1, flat.groups + 1), _PIXELS):
+    for groups, pixels, holds_weights in product(range(1, flat.groups + 1), _PIXELS, (False, True)):
         deep = _divisor(min(4, per_access), flat.depth, groups * flat.depth, flat.channels)
         if flat.groups % groups or pixels * many > _SUMS:
             continue
+        if holds_weights and (groups < flat.groups or not flat.reads_all_weights):
+            continue
         for rows, columns in product(_ROWS, _COLUMNS):
             tile = GroupTile(
-                flat, rows, columns, groups=groups, pixels=pixels, many=many, deep=deep, stored_bytes=stored_bytes
-            )
+                flat, rows, columns, groups=groups, pixels=pixels, many=many, deep=deep, holds_weights=holds_weights,
+                stored_bytes=stored_bytes,
+            )  # fmt: skip
             if rows > flat.rows.made or rows * columns % pixels or rows * columns > 2 * whole:
                 continue
             if tile.shared_bytes <= STATIC_SHARED and _THREADS[0] <= tile.threads <= _THREADS[1]:
