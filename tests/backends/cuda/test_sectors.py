@@ -82,6 +82,7 @@ CASES: list[tuple[Build, Reference, list[tuple[int, ...]]]] = [
     (padded_pool, pool_in_float64, [(1, 9, 9, 64)]),
     (padded_pool, pool_in_float64, [(2, 19, 17, 12)]),
     (padded_pool, pool_in_float64, [(1, 12, 14, 65)]),
+    (padded_pool, pool_in_float64, [(1, 11, 112, 24)]),
     (averaged, average_in_float64, [(2, 13, 18, 36)]),
     (lambda b, x: op.sum(x, 0), lambda x: x.sum(0), [(300, 65)]),
     (lambda b, x: op.mean(x, [1, 2]), lambda x: x.mean((1, 2)), [(5, 7, 7, 33)]),

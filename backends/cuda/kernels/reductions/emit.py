@@ -185,8 +185,11 @@ def _emit_reduction(
     tile = _tile_of_groups(parts, stage, behind, device)
     if tile is not None:
         return emit_groups(tile, partial(_store, stage, behind))
-    runs = runs_of(_alone(parts, stage), min(map(item_bytes_of, stored)))
-    return _emit_alone(parts, stage, behind) if runs is None else _emit_brought(parts, stage, behind, runs)
+    many, stored_bytes = _lanes(parts, stage, behind), min(map(item_bytes_of, stored))
+    runs = runs_of(_alone(parts, stage), _given_to(behind, stage), stored_bytes=stored_bytes, many=many)
+    if runs is None:
+        return _emit_alone(parts, stage, behind, many=many)
+    return _emit_brought(parts, stage, behind, runs=runs)
 
 
 def _tile_of_groups(
@@ -215,7 +218,7 @@ def _store(
 
 
 def _emit_brought(
-    parts: Reductions, stage: Stage, behind: ElementwiseRegion | None, runs: ReductionRuns
+    parts: Reductions, stage: Stage, behind: ElementwiseRegion | None, *, runs: ReductionRuns
 ) -> tirx.Stmt:
     """Return the loops of a reduction of which a block brings what it reads; a thread has one result.
 
@@ -224,7 +227,7 @@ def _emit_brought(
         at = block * 256 + thread                                       # from where a sector of the output begins
         sum = 0
         for y in range(3):                                              # the outer reduced axes
-            barrier; bring_run(shared, image, ...); barrier             # what all results of the block read there
+            barrier; start_run(shared, image, ...); wait; barrier       # what all results of the block read there
             if at < results:
                 for x in range(3): sum = sum + shared[...]
         if at < results: output[at] = epilogue(sum, ...)
@@ -236,7 +239,7 @@ def _emit_brought(
         bound_loop(nest, "threadIdx.x", runs.threads) as thread,
     ):
         begin, shared = nest.bind("begin", block * runs.of_block), allocate(nest, runs)
-        held = bring_whole(nest, runs, _given_to(behind, stage), thread)
+        held = bring_whole(nest, runs, thread)
         at = nest.bind("at", begin - tirx.floormod(begin, int64(runs.aligned)) + thread)
         reduced = register(nest, "reduced", 1, dtype_of(stage.buffer))
         nest.store(reduced, [int64(0)], stage.identity)
@@ -317,9 +320,8 @@ def _reduce_turn(
     _add_loops(nest, [(own, runs.turn)], body)
 
 
-def _emit_alone(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) -> tirx.Stmt:
-    """Return the loops of a reduction whose threads have neighbouring results."""
-    many = _lanes(parts, stage, behind)
+def _emit_alone(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None, *, many: int) -> tirx.Stmt:
+    """Return the loops of a reduction whose threads have so many neighbouring results."""
     nest, vectors = Nest(), prod(shape_of(stage.buffer)) // many
     with (
         bound_loop(nest, "blockIdx.x", -(-vectors // THREADS)) as block,
