@@ -10,7 +10,8 @@ computed element by element, and stored at once: arithmetic never sees a vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,51 +82,61 @@ def uses_any(values: Sequence[Expr], variables: Collection[Var]) -> bool:
     return any(uses(value, var) for value in values for var in variables)
 
 
-def bind_values(
-    nest: Nest, lanes: Lanes, bindings: Sequence[tuple[Var, Expr]], take: Callable[[Expr], Expr], own: set[Var]
-) -> list[tirx.Stmt]:
-    """Return the bindings that stand in the loop over lanes, whose variables are added to `own`, in their order. What
-    is the same for all lanes is bound before that loop, where an access of all of them may lie by it.
-
-    Args:
-        take: Makes of each value what is computed, as `Loaded.take` does.
-    """
-    inside: list[tirx.Stmt] = []
-    for var, bound in bindings:
-        value = take(bound)
-        if uses_any([value], (lanes.var, *own)):
-            own.add(var)
-            inside.append(tirx.Bind(var, value))
-        else:
-            nest.add(tirx.Bind(var, value))
-    return inside
-
-
 @dataclass
-class Loaded:
-    """What a thread has in registers: element `offset + lane` of each is that of the lane.
+class LaneLoads(ABC):
+    """Loads of what the lanes compute, each run of neighbours of which is brought into registers before the loop over
+    lanes.
 
     Attributes:
-        held: By the access that brought it.
+        nest: Where these loads are added.
         own: Variables that each lane binds for itself, so that nothing can be loaded by them before.
     """
 
     nest: Nest
     lanes: Lanes
-    held: dict[Any, Expr] = field(default_factory=dict)
-    own: set[Var] = field(default_factory=set)
+    own: set[Var] = field(default_factory=set, kw_only=True)
 
     def bind(self, bindings: Sequence[tuple[Var, Expr]]) -> list[tirx.Stmt]:
-        """Return the bindings that stand in the loop over lanes; see `bind_values`."""
-        return bind_values(self.nest, self.lanes, bindings, self.take, self.own)
+        """Return the bindings that stand in the loop over lanes, in their order. What is the same for all lanes is
+        bound before that loop, where an access of all of them may lie by it."""
+        inside: list[tirx.Stmt] = []
+        for var, bound in bindings:
+            value = self.take(bound)
+            if uses_any([value], (self.lanes.var, *self.own)):
+                self.own.add(var)
+                inside.append(tirx.Bind(var, value))
+            else:
+                self.nest.add(tirx.Bind(var, value))
+        return inside
 
     def take(self, value: Expr) -> Expr:
-        """Return an expression that reads vectors in memory from registers; their loads are added.
+        """Return an expression that reads from registers what lies next to each other in memory.
 
-        What stands in a branch is loaded before it where all lanes take the same one, and stays there otherwise, as it
-        may be out of bounds.
+        What stands in a branch stays there, as its loads may be out of bounds outside.
         """
         return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
+
+    @abstractmethod
+    def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
+        """Return what is read in the place of a load."""
+
+    def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
+        if not is_branch(call):
+            return mutator.default_mutate(call)
+        condition, then, otherwise = call.args
+        return tirx.if_then_else(self.take(condition), then, otherwise)
+
+
+@dataclass
+class Loaded(LaneLoads):
+    """What a thread has in registers: element `offset + lane` of each is that of the lane. What stands in a branch that
+    all lanes take alike is loaded before it.
+
+    Attributes:
+        held: By the access that brought it.
+    """
+
+    held: dict[Any, Expr] = field(default_factory=dict)
 
     def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
         if str(load.source.scope()) == "local":
@@ -144,12 +155,10 @@ class Loaded:
         return self.held[key]
 
     def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
-        if not is_branch(call):
-            return mutator.default_mutate(call)
-        condition, then, otherwise = call.args
-        if self._is_known([condition]):
+        if is_branch(call) and self._is_known(call.args[:1]):
+            condition, then, otherwise = call.args
             return tirx.if_then_else(condition, self._take_where(condition, then), otherwise)
-        return tirx.if_then_else(self.take(condition), then, otherwise)
+        return super()._call(call, mutator)
 
     def _is_known(self, values: Sequence[Expr]) -> bool:
         """Return whether values are the same for all lanes, and known before them."""
@@ -165,7 +174,7 @@ class Loaded:
     def _take_where(self, condition: Expr, value: Expr) -> Expr:
         """Return what `take` returns of a branch, whose vectors are loaded where it is taken."""
         with self.nest.apart() as added:
-            inner = Loaded(self.nest, self.lanes, dict(self.held), self.own)
+            inner = Loaded(self.nest, self.lanes, dict(self.held), own=self.own)
             taken = inner.take(value)
         loads = [statement for statement in added if not isinstance(statement, tirx.AllocBuffer)]
         self.nest.extend(statement for statement in added if isinstance(statement, tirx.AllocBuffer))

@@ -14,7 +14,7 @@ from backends.cuda.codegen.device_functions import barrier, call_device
 from backends.cuda.devices import WARP, CudaDevice
 from backends.cuda.kernels.device_arithmetic import combined
 from backends.cuda.kernels.launch import bound_loop
-from backends.cuda.kernels.registers import Lanes, bind_values, copy_lanes
+from backends.cuda.kernels.registers import Lanes, copy_lanes
 from backends.cuda.kernels.rows.held import HeldRow, Pass
 from backends.cuda.kernels.rows.read import RowRegion, read_rows
 from backends.cuda.kernels.rows.share import LONGEST, RowShare, fills_row, lanes_of, threads_of_block, threads_of_row
@@ -208,8 +208,8 @@ class _Writer:
             self.nest.add(tirx.Bind(vector, mine))
             names = {vector: self.vector, lane: self.lane}
             runs = {_ROWS: begin, _COLUMNS: vector * share.many} if share.is_run else {}
-            loading = Pass(self.nest, self.held, lanes, slot=slot, names=names, runs=runs)
-            bindings = bind_values(self.nest, lanes, resolver.bindings, loading.take, loading.own)
+            loading = Pass(self.nest, lanes, self.held, slot=slot, names=names, runs=runs)
+            bindings = loading.bind(resolver.bindings)
             value = loading.take(value)
             self.nest.add_loop(lane, int64(share.many), ForKind.UNROLLED, [*bindings, use(slot, value)])
             if is_stored and not share.is_run:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, TensorLoad, Var
+from tvm.ir import TensorLoad, Var
 from tvm_ffi import StructuralKey
 from tvm_ffi.structural import StructuralMutator
 
-from backends.cuda.kernels.registers import Lanes, copy_lanes, uses_any
+from backends.cuda.kernels.registers import LaneLoads, copy_lanes, uses_any
 from backends.tensorir.accesses import flat_index
-from backends.tensorir.emit import Expr, Nest
-from backends.tensorir.inlining import is_branch, uses
+from backends.tensorir.emit import Expr
+from backends.tensorir.inlining import uses
 from backends.tensorir.stages import dtype_of, shape_of, substitute
-from fusion.structural import find, mutate
+from fusion.structural import find
 
 
 @dataclass
@@ -41,33 +41,21 @@ class HeldRow:
 
 
 @dataclass
-class Pass:
-    """One pass over what a thread has of a row: its loads are added to `nest` before what is computed of them.
+class Pass(LaneLoads):
+    """One pass over what a thread has of a row, whose `lanes` are the neighbours of one chunk.
 
     Attributes:
-        lanes: The neighbours of one chunk.
         slot: Where in the registers the lane's element is.
         names: What the variables of this pass, of which each has its own, are called in all of them.
         runs: Where in memory the lanes' neighbours are of what a block brings as one run, by what kind of run it is.
         brought: What the caller has to bring so, before the pass: the kind, and the registers that take it.
-        own: Variables that each lane binds for itself, as in `Loaded`.
     """
 
-    nest: Nest
     row: HeldRow
-    lanes: Lanes
     slot: Expr
     names: Mapping[Var, Expr]
     runs: Mapping[str, Expr]
     brought: list[tuple[str, Var, Var]] = field(default_factory=list)
-    own: set[Var] = field(default_factory=set)
-
-    def take(self, value: Expr) -> Expr:
-        """Return an expression that reads from registers what lies next to each other in memory.
-
-        What stands in a branch stays there, as its loads may be out of bounds outside.
-        """
-        return mutate(value, [(TensorLoad, self._load), (Call, self._call)])
 
     def _load(self, load: TensorLoad, mutator: StructuralMutator) -> Expr:
         is_known = load.source in self.row.registers or uses_any(load.indices, self.own)
@@ -93,9 +81,3 @@ class Pass:
             return self.lanes.begin(load)
         flat = flat_index(shape_of(load.source), list(load.indices), self.lanes.analyzer())
         return flat if any(uses(flat, var) for var in self.names) else None
-
-    def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
-        if not is_branch(call):
-            return mutator.default_mutate(call)
-        condition, then, otherwise = call.args
-        return tirx.if_then_else(self.take(condition), then, otherwise)
