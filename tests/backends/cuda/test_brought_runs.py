@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tvm import relax
+from tvm.relax import op
 
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.devices import A100
@@ -59,6 +61,19 @@ def test_a_block_waits_once_for_all_that_a_turn_brings() -> None:
     assert body.count("start_run<") == 3
     assert body.count("wait_copies<") == body.count("commit_copies(") == 1
     assert "bring_run<" not in body
+
+
+def test_a_scale_of_one_number_is_brought_once_a_block() -> None:
+    """Each of its 30 warps would ask for a sector of it."""
+
+    def scaled(b: relax.BlockBuilder, x: relax.Expr, w: relax.Expr, y: relax.Expr, scale: relax.Expr) -> relax.Expr:
+        return op.multiply(b.emit(in_groups(40, b, x, w, y, padding=(2,) * 4)), scale)
+
+    arrays, scale = by_channels(1, 3, 96, 40, window=5), np.array(0.5, "float16")
+    done, counts = run(scaled, *arrays, scale)
+    wanted = in_groups_in_float64(40, *arrays, border=2) * 0.5
+    np.testing.assert_allclose(done.astype(np.float64), wanted, rtol=2**-10, atol=2**-9)
+    assert counts.sector_share >= 0.95
 
 
 @pytest.mark.parametrize(("channels", "window"), [(1017, 2), (1017, 3)])

@@ -103,12 +103,12 @@ class ReductionRuns:
 
     @property
     def held(self) -> tuple[Var, ...]:
-        """What a block holds whole: beside what is repeated that of what is behind, as the bias of each channel, which
-        it reads again, and where sectors do not begin with what a warp reads; as far as there is room."""
+        """What a block holds whole: beside what is repeated that of what is behind, as the bias of each channel or a
+        scale, which it reads again, and where sectors do not begin with what a warp reads; as far as there is room."""
         found, left = list(self.repeated), STATIC_SHARED - self.shared_bytes() - sum(map(_bytes_of, self.repeated))
         for buffer in self.behind:
             elements, item = prod(shape_of(buffer)), item_bytes_of(buffer)
-            is_read_again = 1 < elements <= self.of_block and elements * item % SECTOR_BYTES and buffer not in found
+            is_read_again = elements <= self.of_block and elements * item % SECTOR_BYTES and buffer not in found
             if is_read_again and dtype_of(buffer) in _DTYPES and _bytes_of(buffer) <= left:
                 left -= _bytes_of(buffer)
                 found.append(buffer)
