@@ -15,6 +15,7 @@ from backends.backend import Load, Lowering, ObjectCache, ObjectWriter
 from backends.cuda.codegen.device_code import write_code
 from backends.cuda.devices import CudaDevice
 from backends.cuda.kernels.attention import estimate_attention
+from backends.cuda.legalize import LEGALIZATIONS as OURS
 from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.policies import CudaLayouts, CudaRounding
 from backends.cuda.runtime.device import capability_of
@@ -86,12 +87,12 @@ class CudaCompiler:
     @property
     def legalizations(self) -> Mapping[str, FLegalize]:
         """See `KernelCompiler`."""
-        return LEGALIZATIONS
+        return {**LEGALIZATIONS, **OURS}
 
     @property
     def safe_legalizations(self) -> Mapping[str, FLegalize]:
         """See `KernelCompiler`."""
-        return SAFE
+        return {**SAFE, **{name: OURS[name] for name in SAFE.keys() & OURS.keys()}}
 
     @property
     def byte_products(self) -> tuple[tuple[str, str], ...]:

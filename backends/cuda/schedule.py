@@ -8,7 +8,7 @@ from dataclasses import replace
 from tvm import tirx
 
 from backends.cuda.devices import CudaDevice
-from backends.cuda.kernels import attention, checks, matmul, pointwise, reductions, rows, transposes
+from backends.cuda.kernels import attention, checks, lines, matmul, pointwise, recurrent, reductions, rows, transposes
 from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
 from backends.cuda.libraries.cublaslt.template import TEMPLATE as CUBLASLT
@@ -19,10 +19,11 @@ from backends.tensorir.roles import anchor_of
 from fusion.declined import Declined
 from fusion.failures import cause
 from partition.access import computed_blocks
+from partition.recurrence import recurrence_of
 
 TEMPLATES: tuple[CudaTemplate, ...] = (
     attention.TEMPLATE, matmul.TEMPLATE, rows.TEMPLATE, transposes.TEMPLATE, pointwise.TEMPLATE, reductions.TEMPLATE,
-    checks.TEMPLATE,
+    checks.TEMPLATE, lines.TEMPLATE, recurrent.TEMPLATE,
 )  # fmt: skip
 """In the order in which they are asked."""
 LIBRARIES: tuple[CudaTemplate, ...] = (CUBLASLT, CUDNN)
@@ -79,7 +80,10 @@ def _first(templates: Sequence[CudaTemplate], func: tirx.PrimFunc, ctx: Schedule
 
 
 def _nearest(func: tirx.PrimFunc) -> CudaTemplate:
-    """Return the template that is for kernels such as this: products, other reductions, or what is elementwise."""
+    """Return the template that is for kernels such as this: recurrences, products, other reductions, or what is
+    elementwise."""
+    if recurrence_of(func) is not None:
+        return recurrent.TEMPLATE
     blocks = computed_blocks(func)
     if any(anchor_of(block) for block in blocks):
         return matmul.TEMPLATE

@@ -24,7 +24,7 @@ from backends.tensorir.legalize.common import FLegalize
 Expr = Any  # a TensorIR expression
 Reduce = Callable[[Expr, Expr], Expr]
 
-_REDUCTIONS: dict[str, Reduce] = {
+REDUCTIONS: dict[str, Reduce] = {
     "update": lambda old, new: new,
     "add": lambda old, new: old + new,
     "mul": lambda old, new: old * new,
@@ -108,7 +108,7 @@ def _extern(
 
 
 def _put(nest: Nest, out: tirx.Buffer, place: list[Expr], update: Expr, reduction: str) -> None:
-    nest.store(out, place, _REDUCTIONS[reduction](tirx.BufferLoad(out, place), update))
+    nest.store(out, place, REDUCTIONS[reduction](tirx.BufferLoad(out, place), update))
 
 
 def _kind(elements: int) -> ForKind:

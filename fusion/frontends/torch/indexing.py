@@ -185,7 +185,16 @@ def _view(x: Tensor, size: Sequence[int]) -> Any:
     return NotImplemented if x.is_contiguous() else x.clone(memory_format=torch.contiguous_format).view(size)
 
 
+def _one_hot(x: Tensor, num_classes: int = -1) -> Any:
+    """Ones that are scattered, whose places the run checks; torch has the host assert them first."""
+    if num_classes < 1:
+        return NotImplemented
+    nothing = torch.zeros([*x.shape, num_classes], dtype=torch.int64)
+    return nothing.scatter(-1, x.to(torch.int64).unsqueeze(-1), 1)
+
+
 RULES = {
+    aten.one_hot.default: _one_hot,
     aten.view.default: _view,
     aten.cat.default: _cat,
     aten.select.int: _select,

@@ -21,9 +21,8 @@ def _adaptive_max(x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor
     places = torch.zeros((), dtype=torch.int64)
     for axis, (extent, out) in enumerate(zip(extents, output_size, strict=True)):
         width = max(-(-(cell + 1) * extent // out) - cell * extent // out for cell in range(out))
-        cells = torch.arange(out, dtype=torch.float64)[:, None] * extent
-        last = torch.floor((cells + extent - 1) / out)
-        table = torch.minimum(torch.floor(cells / out) + torch.arange(width, dtype=torch.float64), last).to(torch.int64)
+        cells = torch.arange(out)[:, None] * extent
+        table = torch.minimum(cells // out + torch.arange(width), (cells + extent - 1) // out)
         x = torch.index_select(x, first + 2 * axis, table.reshape(-1))
         x = x.reshape([*x.shape[: first + 2 * axis], out, width, *x.shape[first + 2 * axis + 1 :]])
         shape = [1] * (2 * rank)

@@ -16,6 +16,10 @@ def _min(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return torch.amin(x, [dim], keepdim), torch.argmin(x, dim, keepdim)
 
 
+def _max(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return torch.amax(x, [dim], keepdim), torch.argmax(x, dim, keepdim)
+
+
 def _var_mean(
     x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -108,6 +112,7 @@ def _cdist(left: Tensor, right: Tensor, p: float, compute_mode: int | None = Non
 
 
 RULES = {
+    aten.max.dim: _max,
     aten.min.dim: _min,
     aten.any.default: _any,
     aten.any.dim: _any_of,

@@ -1,0 +1,132 @@
+"""Scatters, running sums and the first elements in order, on the emulator, as NumPy and float64 have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import fusion
+from tests.backends.cuda.emulator.emulate import WHY_NOT
+from tests.backends.cuda.planned import run_planned
+
+pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.usefixtures("assembler")]
+
+Compute = Callable[..., object]
+
+
+class Computed(nn.Module):
+    def __init__(self, compute: Compute) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, *given: Tensor) -> object:
+        return self.compute(*given)
+
+
+def _numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    random = np.random.default_rng(list(shape))
+    return torch.tensor(random.integers(-9, 9, shape) / 4, dtype=dtype)  # of which sums are exact, and some are equal
+
+
+def _places(*shape: int, below: int) -> Tensor:
+    return torch.tensor(np.random.default_rng([*shape, below]).integers(0, below, shape))
+
+
+def check(compute: Compute, *given: Tensor) -> None:
+    """Assert that the kernels of CUDA, in two orders of their threads, make what torch does."""
+    expected = compute(*(each.double() if each.dtype.is_floating_point else each for each in given))
+    wanted = list(expected) if isinstance(expected, tuple) else [expected]
+    module = fusion.compile((Computed(compute).eval(), given), target="cuda -arch=sm_80")
+    (form,) = module.specializations
+    assert "lines" in {kernel.template for kernel in form.kernels.values()}
+    arrays = [each.view(torch.uint16).numpy().view(ml_dtypes.bfloat16) if each.dtype == torch.bfloat16 else each.numpy()
+              for each in given]  # fmt: skip
+    for order in (0, 3):
+        for found, want in zip(run_planned(module, *arrays, orders=(order,)), wanted, strict=True):
+            array = want.numpy()
+            np.testing.assert_array_equal(found.reshape(array.shape).astype(array.dtype), array)
+
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64], ids=str)
+
+
+@DTYPES
+@pytest.mark.parametrize("axis", [1, 2])
+def test_running_sums(dtype: torch.dtype, axis: int) -> None:
+    check(lambda x: x.cumsum(axis).to(x.dtype), _numbers(3, 5, 70, dtype=dtype))
+
+
+def test_running_sums_of_many_lines_have_a_thread_each() -> None:
+    check(lambda x: x.cumsum(1), _numbers(2, 6, 600))
+
+
+def test_running_products() -> None:
+    check(lambda x: x.cumprod(-1), torch.tensor([[1.0, 2, -4, 0.5], [-0.0, 3, 1, 1]]))
+
+
+@DTYPES
+@pytest.mark.parametrize(("axis", "largest"), [(1, True), (-1, False)])
+def test_the_first_in_order(dtype: torch.dtype, axis: int, largest: bool) -> None:
+    """Of equal ones that which comes first, which torch leaves open: places are asked of a stable sort."""
+    x = _numbers(4, 6, 10, dtype=dtype)
+    check(lambda x: x.topk(3, axis, largest=largest)[0], x)
+    check(lambda x: x.sort(dim=axis, descending=largest, stable=True), x)
+
+
+def test_nan_is_above_all_numbers() -> None:
+    x = torch.tensor([[1.0, float("nan"), float("inf"), -0.0, 0.0, -float("inf")]])
+    check(lambda x: x.sort(dim=-1, stable=True), x)
+    check(lambda x: x.topk(2, -1), x)
+
+
+@DTYPES
+def test_scatters(dtype: torch.dtype) -> None:
+    """Two updates of one place too: of those that replace the later one stays."""
+    data, updates, places = _numbers(4, 9, 5, dtype=dtype), _numbers(3, 7, 4, dtype=dtype), _places(3, 7, 4, below=9)
+    check(lambda x, i, u: x.scatter_add(1, i, u), data, places, updates)
+    check(lambda x, i, u: x.scatter_reduce(1, i, u, "amax"), data, places, updates)
+    distinct = torch.tensor(np.argsort(np.random.default_rng(5).random((3, 9, 4)), 1)[:, :7].copy())
+    check(lambda x, i, u: x.scatter(1, i, u), data, distinct, updates)
+    check(lambda x, i: x.scatter(1, i, 2), data, places)
+
+
+@DTYPES
+def test_indexed_writes(dtype: torch.dtype) -> None:
+    """A cache of keys at a position, and rows."""
+    cache, rows = _numbers(2, 8, 4, dtype=dtype), _numbers(2, 2, 4, dtype=dtype)
+    check(lambda c, p, r: c.index_copy(1, p, r), cache, torch.tensor([6, 3]), rows)
+    check(lambda c, p, r: c.index_put((p, p + 4), r), cache, torch.tensor([1, 0]), rows[:, 0])
+    check(lambda c, p, r: c.index_add(0, p, r), cache, torch.tensor([1, 1]), cache)
+
+
+def test_classes_become_columns_whose_numbers_the_kernel_checks() -> None:
+    """torch's own assertions ask the host."""
+    check(lambda i: functional.one_hot(i, 5), _places(3, 4, below=5))
+
+
+@pytest.mark.parametrize(("dim", "keep"), [(1, False), (-1, True)])
+def test_the_largest_and_where_it_is_are_reductions(dim: int, keep: bool) -> None:
+    """They were the first of a sort."""
+    x = _numbers(3, 5, 7)
+    for extreme in (torch.max, torch.min):
+        network = Computed(lambda x, of=extreme: tuple(of(x, dim, keep)))
+        module = fusion.compile((network, (x,)), target="cuda -arch=sm_80")
+        values, places = run_planned(module, x.numpy())
+        wanted = extreme(x, dim, keep)
+        np.testing.assert_array_equal(values.reshape(wanted.values.shape), wanted.values.numpy())
+        np.testing.assert_array_equal(places.reshape(wanted.indices.shape), wanted.indices.numpy())
+
+
+def test_pools_of_uneven_windows() -> None:
+    image = _numbers(2, 3, 11, 13)
+    for pool in (functional.adaptive_max_pool2d, functional.adaptive_avg_pool2d):
+        module = fusion.compile((Computed(lambda x, p=pool: p(x, (4, 5))), (image,)), target="cuda -arch=sm_80")
+        (found,) = run_planned(module, image.numpy())
+        wanted = pool(image.double(), (4, 5)).numpy()
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-6, atol=1e-6)
