@@ -176,6 +176,8 @@ def test_indexing() -> None:
         "added": lambda x, y: x.index_put((torch.tensor([0, 0]), torch.tensor([1, 1])), y[0, :2], accumulate=True),
         "index_add": lambda x, y: x.index_add(1, torch.tensor([0, 2, 2, -0]), y, alpha=2),
         "index_copy": lambda x, y: x.index_copy(0, torch.tensor([2, 0, 1]), y),
+        "index_fill": lambda x, y: x.index_fill(1, torch.tensor([0, -1]), 9.0),
+        "index_fill_by": lambda x, y: x.index_fill(-2, torch.tensor([1]), y[0, 0]),
         "masked": lambda x, y: x.masked_scatter(y > 0, y),
         "scatter_add": lambda x, y: x.scatter_add(1, rows, y[:, :2]),
         **{

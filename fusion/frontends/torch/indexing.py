@@ -136,6 +136,13 @@ def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return aten.index_put(x, [*prefix, index], source, False)
 
 
+def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """torch's own ends in a copy by strides, for which there is no converter."""
+    prefix: list[Tensor | None] = [None] * (dim % x.ndim)
+    filling = value.to(x.dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=x.dtype)
+    return aten.index_put(x, [*prefix, index], filling, False)
+
+
 def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The value that goes to a set place is the one of `source` with as many set places before it."""
     x, mask = torch.broadcast_tensors(x, mask)
@@ -207,6 +214,8 @@ RULES = {
     aten.take.default: _take,
     aten.index_add.default: _index_add,
     aten.index_copy.default: _index_copy,
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill,
     aten.masked_scatter.default: _masked_scatter,
     aten.scatter_reduce.two: _scatter_reduce,
 }
