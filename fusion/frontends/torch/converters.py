@@ -10,7 +10,7 @@ import tvm
 from torch import fx
 from tvm import relax
 
-from fusion.frontends.torch import arguments
+from fusion.frontends.torch import arguments, recurrent
 from fusion.frontends.torch.operands import Converter, operands
 
 _HALVES = ("float16", "bfloat16")
@@ -183,6 +183,7 @@ def _spread(values: Any, axes: int) -> list[int]:
 
 CONVERTERS: dict[str, Converter] = {
     **arguments.CONVERTERS,
+    **recurrent.CONVERTERS,
     "arange.default": _arange,
     "arange.start": _arange,
     "arange.start_step": _arange,

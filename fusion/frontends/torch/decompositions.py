@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fusion.frontends.torch import attention, elementwise, indexing, pooling, reductions, resampling
+from fusion.frontends.torch import attention, elementwise, indexing, pooling, recurrent, reductions, resampling
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]
@@ -26,6 +26,7 @@ def decompositions() -> dict[Any, Rule]:
     table: dict[Any, Rule] = dict(torch.export.default_decompositions())
     for family in (attention, elementwise, indexing, pooling, reductions, resampling):
         table.update(family.RULES)
+    table.update({op: recurrent.written_out(table[op]) for op in recurrent.OPERATORS})
     for op in _KEPT:
         table.pop(op, None)
     return table

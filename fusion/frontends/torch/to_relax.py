@@ -16,6 +16,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from fusion.errors import FusionError, UnsupportedOperatorError
 from fusion.frontends.origins import Origins
+from fusion.frontends.torch import recurrent
 from fusion.frontends.torch.converters import CONVERTERS
 from fusion.frontends.torch.decompositions import decompositions
 from fusion.frontends.torch.program import first_line, place_of
@@ -119,7 +120,7 @@ def _drop_constant_inputs(program: Any) -> None:
 
 
 def _import(program: Any) -> tvm.IRModule:
-    importer = _Importer()
+    importer = _Importer(program)
     try:
         mod = importer.from_exported_program(program, False, True, False, None)
     except FusionError:
@@ -140,9 +141,18 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         origins: The nodes that its results are of, for errors of the run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: Any) -> None:
         super().__init__()
         self.origins = Origins()
+        held = {**program.state_dict, **program.constants}
+        specs = program.graph_signature.input_specs
+        self._held = {spec.arg.name: held[spec.target] for spec in specs if spec.target in held}
+
+    def constant_of(self, node: fx.Node) -> Any:
+        """Return a parameter, buffer or constant of the program as a constant of Relax, None where `node` is none:
+        to other converters it is a variable, bound behind them."""
+        tensor = self._held.get(node.name)
+        return None if tensor is None else relax.const(self._convert_pytorch_tensor_to_tvm(tensor))
 
     def create_convert_map(self) -> dict[str, Convert]:
         """Return the converters by the name of the operator."""
@@ -184,11 +194,18 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _check_unsupported_func_type(self, nodes: Sequence[fx.Node]) -> None:
         for node in nodes:
-            if node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            if node.op == "call_function" and _draws(node):
                 # TVM's importer has converters for some, which leave dropping out and make zeros of draws.
                 raise _unsupported(node, "it draws random numbers, others in every run", _NO_DRAWS)
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 raise _unsupported(node, "there is no converter for it")
+
+
+def _draws(node: fx.Node) -> bool:
+    """Return whether an operator draws random numbers."""
+    if node.target in recurrent.OPERATORS:
+        return recurrent.drops_out(node)
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _unsupported(node: fx.Node, why: str, hint: str = _HINT) -> UnsupportedOperatorError:
