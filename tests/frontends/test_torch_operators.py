@@ -230,13 +230,19 @@ def test_pools_bags_and_transposed_convolutions(capfd: pytest.CaptureFixture[str
     rows = torch.tensor([[0, 2, 1], [1, 1, 0]])
     kernel = _values(2, 2, 2, 3, 1, seed=3)
     flat, first = rows.reshape(-1), torch.tensor([0, 2, 2])
+    known = _values(2, 4, 2, 3, 1, seed=4)
+
+    def turned3(x: Any, w: Any, groups: int) -> Any:
+        image = x[:1, :2, :8].reshape(1, 2, 2, 4, 11)
+        return F.conv_transpose3d(image, w, None, (2, 1, 3), 1, (1, 0, 2), groups, (3, 1, 4))
+
     cases: Cases = {
         "adaptive1": lambda x, w: F.adaptive_max_pool1d(x[0], 4),
         "adaptive2": lambda x, w: F.adaptive_max_pool2d(x, (4, 5), return_indices=True)[0],
         "adaptive2_index": lambda x, w: F.adaptive_max_pool2d(x.round(), (4, 5), return_indices=True)[1],
         "adaptive3": lambda x, w: F.adaptive_max_pool3d(x, (2, 4, 3)),
-        "turned3": lambda x, w: F.conv_transpose3d(x[:1, :2, :8].reshape(1, 2, 2, 4, 11), w, None, (2, 1, 3), 1,
-                                                   (1, 0, 2), 2, (3, 1, 4)),
+        "turned3": lambda x, w: turned3(x, w, 1), "turned3_groups": lambda x, w: turned3(x, w, 2),
+        "turned3_known": lambda x, w: turned3(x, known, 1),
         **{f"bag_{mode}": lambda x, w, mode=mode: F.embedding_bag(rows, x[0, 0, :3], mode=mode, padding_idx=1)
            for mode in ("sum", "mean", "max")},
         "bag_first": lambda x, w: F.embedding_bag(flat, x[0, 0], first, mode="sum", per_sample_weights=x[0, 1, 0, :6]),

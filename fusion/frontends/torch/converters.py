@@ -99,15 +99,15 @@ def _clamp(node: fx.Node, importer: Any) -> Any:
 
 
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
-_TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose}
+_TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}
 
 
 def _convolution(node: fx.Node, importer: Any) -> Any:
-    """TVM's own makes float32 of every dtype."""
+    """TVM's own makes float32 of every dtype, and lacks transposed ones over three axes."""
     given = operands(node, importer)
     dtype = str(given["input"].ty.dtype)
     axes = given["input"].ty.ndim - 2
-    if dtype == "float32" or (given["transposed"] and axes not in _TRANSPOSED):
+    if dtype == "float32" and not (given["transposed"] and axes == 3):
         return importer._convolution(node)
     emit = importer.block_builder.emit
     sums = "float32" if dtype in _HALVES else dtype

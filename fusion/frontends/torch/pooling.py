@@ -106,8 +106,9 @@ def _convolution(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Any:  # fmt: skip
-    """A transposed convolution over three axes: one of the input with zeros between, by the turned weights."""
-    if not transposed or x.ndim != 5:
+    """A transposed convolution over three axes: one of the input with zeros between, by the turned weights, where
+    `SplitConv3dTranspose` would leave it as it is."""
+    if not transposed or x.ndim != 5 or (groups == 1 and x.dtype == torch.float32):
         return NotImplemented
     pads: list[int] = []
     for axis in range(3):
