@@ -1,4 +1,5 @@
-"""Tiles of Intel's AMX: products of 32 rows by 16 columns, of bytes, or of float32 as three terms of bfloat16 each.
+"""Tiles of Intel's AMX: products of 32 rows by 16 columns, of bytes, of bfloat16, or of float32 as three terms of
+bfloat16 each.
 
 A float32 is the sum of three bfloat16 without a rest: its first eight bits, the next eight, and the last. Of the nine
 products of two such sums the six largest are as exact as a product of float32 (Henry, Tang & Heinecke, "Leveraging the
@@ -9,7 +10,7 @@ A tile is 1 KiB that lies together. One of a left operand has 16 rows of 64 byte
 right operand has for 16 columns each what 4 bytes of a row are multiplied by (Intel SDM vol. 2, TDPBF16PS, TDPBUSD). A
 step is as many elements of k as 64 bytes are, 32 of bfloat16 or 64 of bytes:
 
-    left operand    [step][term][row / 16][row % 16][k % 32]        bytes have one term
+    left operand    [step][term][row / 16][row % 16][k % 32]        bytes and bfloat16 have one term
     right operand   [step][term][k % 32 / 2][column][k % 2]         bytes [step][k % 64 / 4][column][k % 4]
     sums            [row][column]                                   float32, of bytes int32
 
@@ -285,3 +286,6 @@ TERMS = Numbers(
 
 BYTES = Numbers(name="bytes", instruction="llvm.x86.tdpbusd", depth=64, terms=1, products=((0, 0),))
 """uint8 by int8."""
+
+BFLOAT16 = Numbers(name="bfloat16", instruction="llvm.x86.tdpbf16ps", depth=32, terms=1, products=((0, 0),))
+"""bfloat16, summed in float32."""

@@ -106,20 +106,7 @@ SPLIT_WEIGHT_CYCLES: Annotated[
 ] = 20.0
 """What that of a vector of weights takes where each task makes it anew."""
 
-WAITING_ROWS: Annotated[
-    int,
-    Cost(
-        "rows",
-        "CPU time in float32 over that in bfloat16: 1 row by 4096x4096 3.0; 16 rows by 1024x1024 0.6, 256 rows 0.4, "
-        "64 images of 64x64 by each other 0.6 to 0.8, 3x3 windows of 64 and 256 channels 0.3; between 1 and 16 rows "
-        "none was measured",
-        "two vCPUs of Emerald Rapids, shared with other work",
-    ),
-] = 8
-"""The most rows that wait for weights from memory, where bfloat16 has half the bytes, so that a machine with tiles,
-whose vectors multiply it no faster than float32, leaves it as it is."""
-
-BYTE_TILES_CYCLES: Annotated[
+WHOLE_TILES_CYCLES: Annotated[
     float,
     Cost(
         "cycles/step of k, 32 rows and a vector",
@@ -128,7 +115,8 @@ BYTE_TILES_CYCLES: Annotated[
         "two vCPUs of Emerald Rapids",
     ),
 ] = 64.0
-"""What products of bytes take in tiles, for which VPDPBUSD takes 256 cycles."""
+"""What products of bytes take in tiles, for which VPDPBUSD takes 256 cycles; VDPBF16PS 512 for those of
+bfloat16, which take as long."""
 
 COPY_ROW_CYCLES: Annotated[float, Cost("cycles/line", "a load, a store and their loop, no measurement", VENDORS)] = 3.0
 """What the copy of a line of rows into a tile takes, which each block of vectors makes anew."""

@@ -10,11 +10,11 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from backends.cpu.bfloat16 import fills_vectors
-from backends.cpu.costs import WAITING_ROWS
 from backends.cpu.kernels.shared.arithmetic import BFLOAT16
 from backends.cpu.kernels.shared.blocking import choose_blocking
 from backends.cpu.kernels.shared.convolution.sum_over_taps import taps_extents
 from backends.cpu.kernels.shared.convolution.winograd_plan import plan_winograd, winograd_shape
+from backends.cpu.kernels.shared.extents import may_be_in_tiles
 from backends.cpu.kernels.shared.lowering.operands import has_narrow_groups
 from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
@@ -50,11 +50,12 @@ class CpuRounding:
         shape = winograd_shape(window, image, groups, channels, lanes)
         plan = plan_winograd(shape, self.machine, self.threads) if shape else None
         extents = taps_extents(window, image, groups=groups, channels=channels, lanes=lanes, arithmetic=BFLOAT16)
+        extents = may_be_in_tiles(extents, self.machine)
         return plan is None or choose_blocking(extents, self.machine, self.threads).cycles <= plan.cycles
 
     def why_not_narrow(self, call: relax.Call) -> str:
-        """Return why no kernel multiplies these numbers as they are, or not as fast as float32. What multiplies tiles
-        takes float32 apart for them, and is no faster in bfloat16, but for few rows by weights that memory brings."""
+        """Return why no kernel multiplies these numbers as they are, or not as fast as float32: what multiplies tiles
+        takes float32 apart for them, and multiplies bfloat16 faster in tiles alone."""
         left, right = call.args
         dtype, weights = str(left.ty.dtype.dtype), known_shape(right)
         if dtype != "bfloat16" or not self.machine.dot_bfloat16:
@@ -65,17 +66,19 @@ class CpuRounding:
             return "its right operand is no constant, and has no rows that fill vectors"
         if "transpose" in call_name(call):
             return "transposed convolutions have no kernel of it"
-        if self.machine.tiles and not self._waits_for(left, right):
+        if self.machine.tiles and not self._gains(call):
             return "tiles multiply float32 no slower"
         return ""
 
-    def _waits_for(self, rows: relax.Expr, weights: relax.Expr) -> bool:
-        """Return whether few rows, or as many as only the run knows, are multiplied by constants that L2 does not
-        hold."""
-        if not isinstance(weights, GenericConst) or self.stays_near(4 * prod(static_shape(weights))):
+    def _gains(self, call: relax.Call) -> bool:
+        """Return whether a machine with tiles multiplies bfloat16 in these, or waits for weights that L2 does not hold,
+        where only the run knows how many rows there are."""
+        rows, weights = call.args
+        if not isinstance(weights, GenericConst):
             return False
-        shape = known_shape(rows)
-        return shape is None or prod(shape[:-1]) <= WAITING_ROWS
+        if known_shape(rows) is None:
+            return not self.stays_near(4 * prod(static_shape(weights)))
+        return call_name(call) == "matmul" or int(call.attrs.groups) == 1
 
     def stays_near(self, size: int) -> bool:
         """Return whether L2 holds it."""

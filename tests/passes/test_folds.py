@@ -229,15 +229,13 @@ _TILES, _NO_DOTS = replace(_DOTS, tiles=True), replace(_DOTS, dot_bfloat16=False
     ("machine", "shape", "width", "stays"),
     [
         (_DOTS, (64, 512), 512, True), (_NO_DOTS, (64, 512), 512, False), (_NO_DOTS, (1, 512), 1024, False),
-        (_TILES, (64, 512), 1024, False), (_TILES, (1, 512), 1024, True), (_TILES, (2, 4, 512), 1024, True),
-        (_TILES, (3, 4, 512), 1024, False), (_TILES, (1, 512), 64, False),
+        (_TILES, (64, 512), 1024, True), (_TILES, (1, 512), 64, True),
     ],
 )  # fmt: skip
 def test_products_of_bfloat16_stay_where_a_cpu_is_no_slower(
     machine: Machine, shape: tuple[int, ...], width: int, stays: bool
 ) -> None:
-    """Without an instruction for it they took plain loops; where tiles multiply float32 it is for few rows by weights
-    that no cache holds."""
+    """Without an instruction for it they took plain loops."""
     matrix = constant(normal(shape[-1], width).astype(ml_dtypes.bfloat16))
     mod = apply(
         _widen(machine),
@@ -247,7 +245,7 @@ def test_products_of_bfloat16_stay_where_a_cpu_is_no_slower(
     assert names(mod) == (["matmul"] if stays else ["astype", "matmul"])
 
 
-@pytest.mark.parametrize(("machine", "stays"), [(_DOTS, True), (_NO_DOTS, False), (_TILES, False)])
+@pytest.mark.parametrize(("machine", "stays"), [(_DOTS, True), (_NO_DOTS, False), (_TILES, True)])
 def test_convolutions_of_bfloat16_stay_where_a_cpu_is_no_slower(machine: Machine, stays: bool) -> None:
     taps = constant(normal(8, 4, 3, 3).astype(ml_dtypes.bfloat16))
     image = normal(2, 4, 9, 9).astype(ml_dtypes.bfloat16)

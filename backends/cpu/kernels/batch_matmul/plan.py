@@ -33,9 +33,9 @@ def product_of(roles: Roles, machine: Machine) -> Contraction:
     arithmetic = arithmetic_of(dtype_of(left), machine, packed=False)
     extents = Extents(
         outer=prod(batch), groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
-        lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
-        per_cycle=arithmetic.per_cycle, weight_pitch=4 * channels if arithmetic is FLOAT32 else None,
-        row_pitch=arithmetic.bytes * depth,
+        lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, dtype=arithmetic.dtype,
+        step=arithmetic.step, per_cycle=arithmetic.per_cycle, row_pitch=arithmetic.bytes * depth,
+        weight_pitch=4 * channels if arithmetic is FLOAT32 else None,
     )  # fmt: skip
     return Contraction(
         extents, padded_weights=False, arithmetic=arithmetic,

@@ -19,6 +19,11 @@ class Arithmetic(Protocol):
     """How operands become registers."""
 
     @property
+    def dtype(self) -> str:
+        """That of rows."""
+        ...
+
+    @property
     def sums(self) -> str:
         """The dtype of sums."""
         ...
@@ -65,6 +70,7 @@ class Arithmetic(Protocol):
 class Float32:
     """A fused multiply-add a step."""
 
+    dtype: str = "float32"
     sums: str = "float32"
     functions: str = ""
     step: int = 1
@@ -86,6 +92,7 @@ class Float32:
 class BFloat16:
     """A dot product of two elements a step, for vectors of 16 sums."""
 
+    dtype: str = "bfloat16"
     sums: str = "float32"
     functions: str = bfloat16.FUNCTIONS
     step: int = 2
@@ -136,6 +143,7 @@ class Bytes:
     """A dot product of four elements a step, rows in uint8 by weights in int8, for vectors of `lanes` sums."""
 
     lanes: int
+    dtype: str = byte_dots.LEFT
     sums: str = byte_dots.SUMS
     step: int = 4
     packed: int = 4
@@ -169,6 +177,7 @@ class Pairs:
     vectors of `lanes` sums."""
 
     lanes: int
+    dtype: str = byte_dots.PAIR
     sums: str = byte_dots.SUMS
     step: int = 2
     packed: int = 2

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from functools import cache, partial
 from itertools import product
 
-from backends.cpu import amx
+from backends.cpu import amx, byte_dots
 from backends.cpu.costs import (
-    BYTE_TILES_CYCLES,
     COPY_ROW_CYCLES,
     FMA_PER_CYCLE,
     L2_BYTES_PER_CYCLE,
@@ -19,6 +18,7 @@ from backends.cpu.costs import (
     TASK_CYCLES,
     TERM_SUM_CYCLES,
     TERMS_CYCLES,
+    WHOLE_TILES_CYCLES,
 )
 from backends.cpu.kernels.shared.blocking_features import blocking_features
 from backends.cpu.kernels.shared.contraction import Blocking, tile_form, tile_steps
@@ -69,9 +69,9 @@ def blocking_space(extents: Extents, machine: Machine, threads: int) -> Space[Bl
     return Space(choose_blocking(extents, machine, threads), every, features)
 
 
-_TILE_CYCLES = {1: (TERMS_CYCLES, 2 * SPLIT_ROW_CYCLES), 4: (BYTE_TILES_CYCLES, COPY_ROW_CYCLES)}
-"""What a step of k takes in tiles: of 32 rows and a vector, and of a row, by elements that an instruction on vectors
-multiplies."""
+_WHOLE = (WHOLE_TILES_CYCLES, COPY_ROW_CYCLES)
+_TILE_CYCLES = {"float32": (TERMS_CYCLES, 2 * SPLIT_ROW_CYCLES), "bfloat16": _WHOLE, byte_dots.LEFT: _WHOLE}
+"""What a step of k takes in tiles: of 32 rows and a vector, and of a row, by the dtype of rows."""
 
 
 def tile_blockings(extents: Extents, machine: Machine, threads: int, *, splits: bool = False) -> Iterator[Blocking]:
@@ -80,7 +80,7 @@ def tile_blockings(extents: Extents, machine: Machine, threads: int, *, splits: 
     if not extents.in_tiles:
         return
     vectors, steps, numbers = extents.vectors, tile_steps(extents).count, tile_form(extents).numbers
-    step_cycles, row_cycles = _TILE_CYCLES[extents.step]
+    step_cycles, row_cycles = _TILE_CYCLES[extents.dtype]
     tile = RegisterTile(min(max(amx.ROWS // extents.width, 1), extents.height), extents.width, 1)
     rows = Split.of(extents.height, tile.height)
     step_bytes = 4 * amx.DEPTH * extents.lanes if splits else numbers.weight_bytes

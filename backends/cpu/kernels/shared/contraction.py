@@ -30,10 +30,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from backends.cpu import amx
+from backends.cpu import amx, byte_dots
 from backends.cpu.costs import FETCHED_TILES, FEW_TILES, PREFETCH_STEPS
 from backends.cpu.kernels.shared.arithmetic import FLOAT32, Arithmetic, BFloat16
-from backends.cpu.kernels.shared.byte_products import BYTES_IN_TILES, ByteProducts
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
 from backends.cpu.kernels.shared.packed_panels import PackedPanels
@@ -41,6 +40,12 @@ from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.kernels.shared.term_products import FLOAT32_TERMS, TermProducts
 from backends.cpu.kernels.shared.tile_products import TileForm, TileProducts, TileSteps, TileWeights
+from backends.cpu.kernels.shared.whole_products import (
+    BFLOAT16_IN_TILES,
+    BYTES_IN_TILES,
+    BFloat16Products,
+    ByteProducts,
+)
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 from backends.tensorir.roles import Output
 
@@ -169,16 +174,17 @@ def emit(
                 nest.add(amx.end())
 
 
-_FORMS: Mapping[int, tuple[TileForm, type[TileProducts]]] = {
-    1: (FLOAT32_TERMS, TermProducts),
-    4: (BYTES_IN_TILES, ByteProducts),
+_FORMS: Mapping[str, tuple[TileForm, type[TileProducts]]] = {
+    "float32": (FLOAT32_TERMS, TermProducts),
+    "bfloat16": (BFLOAT16_IN_TILES, BFloat16Products),
+    byte_dots.LEFT: (BYTES_IN_TILES, ByteProducts),
 }
-"""By elements of k that an instruction on vectors multiplies, how they are multiplied in tiles."""
+"""By the dtype of rows, how they are multiplied in tiles."""
 
 
 def tile_form(extents: Extents) -> TileForm:
     """Return how a product of these sizes lies in tiles."""
-    form, _ = _FORMS[extents.step]
+    form, _ = _FORMS[extents.dtype]
     return form
 
 
@@ -194,7 +200,7 @@ def emit_in_tiles(
     """Add vectors of channels times rows of an image, the first and how many of each, in tiles where they are
     `granted`."""
     extents, group = work.extents, int64(0)
-    _, products = _FORMS[extents.step]
+    _, products = _FORMS[extents.dtype]
     kernel = products(
         nest=nest,
         steps=tile_steps(extents),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from backends.cpu import byte_dots
 from backends.cpu.costs import CACHE_LINE, FETCHED_SHARE, FMA_PER_CYCLE, MEMORY_BYTES_PER_CYCLE
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import pieces
@@ -29,6 +30,7 @@ class Extents:
         depth: Contiguous elements of k per tap.
         lanes: float32 lanes of a vector.
         input_bytes: Bytes of one image of the input.
+        dtype: Of the rows.
         step: Elements of k that one instruction multiplies; a step's weights fill a vector register.
         per_cycle: Such instructions a cycle.
         row_cycles: What making a row of the input takes, where the kernel makes it, in cycles of one core.
@@ -37,7 +39,7 @@ class Extents:
         weight_pitch: Bytes between rows of float32 weights that lie as they come, k by channels; 0 where panels of them
             lie together since the kernel began, None where they do since it was compiled.
         row_pitch: Bytes between neighbouring rows of the input; 0 where nothing is known of that.
-        in_tiles: Whether the machine may multiply in tiles, bytes or, in place of float32, terms of bfloat16.
+        in_tiles: Whether the machine may multiply in tiles: bytes, bfloat16, or terms of that in place of float32.
     """
 
     outer: int
@@ -49,6 +51,7 @@ class Extents:
     depth: int
     lanes: int
     input_bytes: int
+    dtype: str = "float32"
     step: int = 1
     per_cycle: float = FMA_PER_CYCLE
     row_cycles: float = 0.0
@@ -88,5 +91,5 @@ class Extents:
 def may_be_in_tiles(extents: Extents, machine: Machine) -> Extents:
     """Return the sizes of a product that a kernel of its own computes, by weights whose panels lie together since it
     was compiled, with whether the machine may multiply it in tiles."""
-    has_form = {1: machine.tiles, 4: machine.byte_tiles}
-    return replace(extents, in_tiles=has_form.get(extents.step, False) and extents.groups == 1)
+    has_form = {"float32": machine.tiles, "bfloat16": machine.tiles, byte_dots.LEFT: machine.byte_tiles}
+    return replace(extents, in_tiles=has_form.get(extents.dtype, False) and extents.groups == 1)

@@ -26,8 +26,8 @@ def rows_times(data: Var, packed: Var, channels: int, outputs: tuple[Output, ...
     arithmetic = arithmetic_of(dtype_of(data), machine)
     extents = Extents(
         outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth,
-        lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, step=arithmetic.step,
-        per_cycle=arithmetic.per_cycle, row_pitch=arithmetic.bytes * depth,
+        lanes=machine.vector_lanes, input_bytes=arithmetic.bytes * rows * depth, dtype=arithmetic.dtype,
+        step=arithmetic.step, per_cycle=arithmetic.per_cycle, row_pitch=arithmetic.bytes * depth,
     )  # fmt: skip
     return Contraction(
         extents, padded_weights=True, arithmetic=arithmetic,

@@ -14,7 +14,7 @@ What a task of a contraction becomes whose blocking is `in_tiles`:
           outputs = epilogue(sums)                  behind the last block of k
 
 Where Linux grants no tiles, a strip is multiplied in vectors. How that is done, how rows become tiles and in what order
-weights lie is what a kind of numbers says: `term_products.py`, `byte_products.py`.
+weights lie is what a kind of numbers says: `term_products.py`, `whole_products.py`.
 """
 
 from __future__ import annotations

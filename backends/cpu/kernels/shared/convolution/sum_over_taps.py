@@ -34,7 +34,7 @@ def taps_extents(
     return Extents(
         outer=batch, groups=groups, height=out_height, width=out_width, channels=channels // groups,
         taps=(kh,) if merged else (kh, kw), depth=kw * depth if merged else depth, lanes=lanes,
-        input_bytes=arithmetic.bytes * height * width * all_channels, step=arithmetic.step,
+        input_bytes=arithmetic.bytes * height * width * all_channels, dtype=arithmetic.dtype, step=arithmetic.step,
         per_cycle=arithmetic.per_cycle, row_pitch=arithmetic.bytes * window.strides[1] * all_channels,
     )  # fmt: skip
 

@@ -1,18 +1,21 @@
-"""Products of bytes in tiles (`tile_products.py`): exact, as all that are of integers.
+"""Products of numbers that tiles take whole (`tile_products.py`): bytes, exact as all that are of integers, and
+bfloat16, summed in float32.
 
 Rows are copied into tiles strip by strip, what a tap's last step lacks as zeros; weights were packed before the run
-(`packed_tiles.py`). Without tiles the same strips are multiplied by VPDPBUSD, four bytes of a row at a time.
+(`packed_tiles.py`). Without tiles the same strips are multiplied by VPDPBUSD or VDPBF16PS, a word of a row at a time:
+four bytes, or two bfloat16.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tvm import tirx
 
-from backends.cpu import amx, byte_dots
+from backends.cpu import amx, bfloat16, byte_dots
 from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.tile_products import (
     LANES,
@@ -22,13 +25,15 @@ from backends.cpu.kernels.shared.tile_products import (
     TileForm,
     TileProducts,
     TileStrip,
+    bytes_of,
 )
 from backends.tensorir.emit import Expr, guard, int64, pieces, ramp, splat
+from backends.tensorir.stages import dtype_of
 
 _WIDE = 8
 """Vectors that are multiplied together where there are no tiles: enough to hide what an addition takes."""
 
-_TOGETHER = 4
+_WORD = 4
 """Bytes of a row that a lane multiplies at a time."""
 
 BYTES_IN_TILES = TileForm(
@@ -37,17 +42,32 @@ BYTES_IN_TILES = TileForm(
 )  # fmt: skip
 """L1 holds 16 KiB of rows, L2 a block of weights of 1 MB."""
 
+BFLOAT16_IN_TILES = TileForm(
+    numbers=amx.BFLOAT16, row_dtype="uint16", weight_dtype="bfloat16", packed_dtype="bfloat16", sum_dtype="float32",
+    strip_steps=8, block_strips=8, element_bytes=2,
+)  # fmt: skip
+"""The same sizes. What TVM's passes for bfloat16 make of a buffer of it that is read within a `Bind`, others refuse."""
+
 
 @dataclass(frozen=True)
-class ByteProducts(TileProducts):
-    """Products of uint8 by int8."""
+class WholeProducts(TileProducts):
+    """Products of rows and weights that fill tiles as they are."""
+
+    @abstractmethod
+    def _multiply_add(self, total: Expr, row: Expr, weights: Expr) -> Expr:
+        """Return `total + row * weights`: a vector of sums, words of a row, all the same, and those of weights."""
+
+    @property
+    @abstractmethod
+    def _word(self) -> str:
+        """The dtype of a word."""
 
     def _prepare(self, scratch: Scratch, block: TileBlock) -> None:
-        assert self.packed is not None, "weights of bytes are packed before the run"
+        assert self.packed is not None, "weights that tiles take whole are packed before the run"
 
     def _fill(self, scratch: Scratch, strip: TileStrip) -> None:
         """Copy a strip of 32 rows into tiles."""
-        nest, depth = self.nest, self.steps.form.numbers.depth
+        nest, depth, dtype = self.nest, self.steps.form.numbers.depth, self.steps.form.row_dtype
         with nest.loop("row", strip.block.pixels) as row, nest.loop("step", strip.steps) as step:
             taps, k = self.steps.place(strip.step + step)
             load = partial(self.load_rows, *self._pixel(strip.block.pixel + row), taps)
@@ -58,11 +78,12 @@ class ByteProducts(TileProducts):
                     first = load(k + at)
                     *outer, inner = first.indices
                     value = tirx.BufferLoad(first.source, [*outer, ramp(inner, lanes)])
+                    if dtype_of(first.source) != dtype:
+                        value = tirx.reinterpret(f"{dtype}x{lanes}" if lanes > 1 else dtype, value)
                     nest.store(scratch.left, [ramp(to + at, lanes)], value)
 
             def copy_rest() -> None:
-                zero = tirx.const(0, byte_dots.LEFT)
-                nest.store(scratch.left, [ramp(to, depth)], splat(zero, depth))
+                nest.store(scratch.left, [ramp(to, depth)], splat(tirx.const(0, dtype), depth))
                 copy(self.steps.rest)
 
             if not self.steps.rest:
@@ -73,8 +94,8 @@ class ByteProducts(TileProducts):
                 nest.choose(k + depth <= self.steps.depth, lambda: copy(depth), copy_rest)
 
     def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
-        """Add the products of a strip by VPDPBUSD, a row times `_WIDE` vectors at a time; those behind the last are the
-        last, once more."""
+        """Add the products of a strip, a row times `_WIDE` vectors at a time; those behind the last are the last, once
+        more."""
         nest, here, block, dtype = self.nest, [ramp(int64(0), LANES)], strip.block, self.steps.form.sum_dtype
         with nest.loop("row", block.pixels) as row, nest.loop("wide", ceil_div(block.vectors, _WIDE)) as wide:
             vectors = [
@@ -94,14 +115,39 @@ class ByteProducts(TileProducts):
         self, scratch: Scratch, strip: TileStrip, row: Expr, totals: Sequence[tirx.BufferLoad], vectors: Sequence[Expr]
     ) -> None:  # fmt: skip
         """Add the products of a row of a strip with vectors of the block to totals."""
-        assert self.packed is not None, "weights of bytes are packed before the run"
+        assert self.packed is not None, "weights that tiles take whole are packed before the run"
         nest, form, block = self.nest, self.steps.form, strip.block
-        with nest.loop("step", strip.steps) as step, nest.loop("part", form.numbers.depth // _TOGETHER) as part:
-            at = step * form.row_elements + row * form.numbers.depth + part * _TOGETHER
-            bytes_of_row = tirx.BufferLoad(scratch.left, [ramp(at, _TOGETHER)])
-            left = nest.bind("row_bytes", splat(tirx.reinterpret("int32", bytes_of_row), LANES))
+        together = _WORD // bytes_of(form.row_dtype)
+        with nest.loop("step", strip.steps) as step, nest.loop("part", form.numbers.depth // together) as part:
+            at = step * form.row_elements + row * form.numbers.depth + part * together
+            word = tirx.BufferLoad(scratch.left, [ramp(at, together)])
+            left = nest.bind("row_word", splat(tirx.reinterpret(self._word, word), LANES))
             for total, v in zip(totals, vectors, strict=True):
-                first = self.packed.at(block.strip + strip.index, block.vector + v, step) + part * (LANES * _TOGETHER)
-                weights = tirx.BufferLoad(self.packed.memory, [ramp(first, LANES * _TOGETHER)])
-                right = tirx.reinterpret(f"int32x{LANES}", weights)
-                nest.store(total.source, total.indices, byte_dots.dot(total, left, right, LANES))
+                first = self.packed.at(block.strip + strip.index, block.vector + v, step) + part * (LANES * together)
+                weights = tirx.BufferLoad(self.packed.memory, [ramp(first, LANES * together)])
+                right = tirx.reinterpret(f"{self._word}x{LANES}", weights)
+                nest.store(total.source, total.indices, self._multiply_add(total, left, right))
+
+
+@dataclass(frozen=True)
+class ByteProducts(WholeProducts):
+    """Products of uint8 by int8."""
+
+    @property
+    def _word(self) -> str:
+        return "int32"
+
+    def _multiply_add(self, total: Expr, row: Expr, weights: Expr) -> Expr:
+        return byte_dots.dot(total, row, weights, LANES)
+
+
+@dataclass(frozen=True)
+class BFloat16Products(WholeProducts):
+    """Products of bfloat16. Denormals are taken as zero, as by VDPBF16PS."""
+
+    @property
+    def _word(self) -> str:
+        return "uint32"
+
+    def _multiply_add(self, total: Expr, row: Expr, weights: Expr) -> Expr:
+        return bfloat16.dot(total, row, weights)

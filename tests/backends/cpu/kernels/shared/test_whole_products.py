@@ -1,9 +1,11 @@
-"""Products of bytes in tiles: exact, whatever the sizes, and where no tiles are granted."""
+"""Products of bytes in tiles, exact, and of bfloat16, as exact as sums in float32: whatever the sizes, and where no
+tiles are granted."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 
+import ml_dtypes
 import numpy as np
 import pytest
 from torch import from_numpy
@@ -12,15 +14,16 @@ from tvm import relax
 from tvm.relax import op
 
 from backends.cpu.kernels.shared.blocking import choose_blocking
-from backends.cpu.kernels.shared.byte_products import BYTES_IN_TILES
 from backends.cpu.kernels.shared.extents import Extents, may_be_in_tiles
 from backends.cpu.kernels.shared.lowering.packing import pack_matmul_joined
 from backends.cpu.kernels.shared.packed_tiles import TilePacking
 from backends.cpu.kernels.shared.tile_products import TileSteps
+from backends.cpu.kernels.shared.whole_products import BYTES_IN_TILES
 from backends.cpu.machine import Machine
 from fusion import context
+from fusion.constants import constant
 from partition.access import CONV2D, MATMUL
-from tests.backends.cpu.kernels.anchored import run
+from tests.backends.cpu.kernels.anchored import normal, run
 from tests.backends.cpu.kernels.shared.test_term_products import in_tiles, refused
 from tests.passes.test_multiply_bytes import drawn
 
@@ -28,6 +31,9 @@ EMERALD_RAPIDS = Machine(16, 32, 48 << 10, 2 << 20, 260 << 20, l1_ways=12, dot_b
 
 needs_tiles = pytest.mark.skipif(
     not context.resolve("llvm").compiler.machine.byte_tiles, reason="the CPU has no tiles of bytes"
+)
+needs_tiles_of_bfloat16 = pytest.mark.skipif(
+    not context.resolve("llvm").compiler.machine.tiles, reason="the CPU has no tiles of bfloat16"
 )
 
 
@@ -106,7 +112,7 @@ def sizes(rows: int, depth: int, channels: int) -> Extents:
     """Return those of rows times a packed matrix."""
     extents = Extents(
         outer=1, groups=1, height=rows, width=1, channels=channels, taps=(), depth=depth, lanes=16,
-        input_bytes=rows * depth, row_pitch=depth, step=4,
+        input_bytes=rows * depth, row_pitch=depth, dtype="uint8", step=4,
     )  # fmt: skip
     return may_be_in_tiles(extents, EMERALD_RAPIDS)
 
@@ -119,3 +125,62 @@ def test_many_rows_times_large_matrices_are_multiplied_in_tiles(shape: tuple[int
 @pytest.mark.parametrize("shape", [(1, 768, 768), (4, 768, 3072)])
 def test_few_rows_are_not(shape: tuple[int, int, int]) -> None:
     assert not choose_blocking(sizes(*shape), EMERALD_RAPIDS, 2).in_tiles
+
+
+def narrow(*shape: int) -> np.ndarray:
+    return normal(shape, sum(shape)).astype(ml_dtypes.bfloat16)
+
+
+@needs_tiles_of_bfloat16
+@pytest.mark.parametrize("granted", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "depth", "channels"), [(1, 1, 1), (3, 5, 7), (33, 32, 17), (70, 63, 40), (64, 1600, 33), (40, 5000, 272)]
+)
+def test_products_of_bfloat16_are_summed_in_float32(rows: int, depth: int, channels: int, granted: bool) -> None:
+    data, weights = narrow(rows, depth), narrow(depth, channels)
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(x, constant(weights), out_dtype="float32")
+
+    for share in (0.0, 1.0):
+        with in_tiles(MATMUL, share), nullcontext() if granted else refused():
+            (found,) = run(build, [data], "llvm", 2).outputs
+        exact = data.astype("float64") @ weights.astype("float64")
+        np.testing.assert_allclose(found, exact, rtol=1e-5, atol=2.0**-24 * depth)
+
+
+@needs_tiles_of_bfloat16
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_bfloat16_that_is_not_finite_stays_in_its_row(value: float) -> None:
+    data, weights = narrow(40, 64), narrow(64, 32)
+    data[7, 3] = value
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.matmul(x, constant(weights), out_dtype="float32")
+
+    with in_tiles(MATMUL):
+        (found,) = run(build, [data], "llvm", 2).outputs
+    assert not np.isfinite(found[7]).any()
+    assert np.isfinite(np.delete(found, 7, axis=0)).all()
+
+
+@needs_tiles_of_bfloat16
+@pytest.mark.parametrize(
+    ("depth", "kernel", "stride", "padding", "channels"), [(20, 3, 1, 1, 40), (33, 5, 2, 2, 17), (64, 1, 2, 0, 20)]
+)
+def test_convolutions_of_bfloat16_are_summed_in_float32(
+    depth: int, kernel: int, stride: int, padding: int, channels: int
+) -> None:
+    data, weights = narrow(2, 13, 11, depth), narrow(channels, depth, kernel, kernel)
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return op.nn.conv2d(
+            x, constant(weights), strides=stride, padding=padding, data_layout="NHWC", kernel_layout="OIHW",
+            out_dtype="float32",
+        )  # fmt: skip
+
+    images, wide = (from_numpy(each.astype("float64")) for each in (data.transpose(0, 3, 1, 2), weights))
+    exact = functional.conv2d(images, wide, stride=stride, padding=padding).permute(0, 2, 3, 1).numpy()
+    with in_tiles(CONV2D):
+        (found,) = run(build, [data], "llvm", 2).outputs
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)
