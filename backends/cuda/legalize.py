@@ -17,8 +17,9 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.tirx import ForKind
 
+from backends.cuda.kernels.device_arithmetic import pass_nan
 from backends.tensorir.emit import Nest, int64
-from backends.tensorir.legalize.common import NARROW, FLegalize
+from backends.tensorir.legalize.common import NARROW, FLegalize, is_float
 from backends.tensorir.legalize.scatters import REDUCTIONS
 from backends.tensorir.legalize.sort_rows import key_of
 from fusion.bindings import data_of
@@ -151,12 +152,13 @@ def _scattered(
 
 
 def _put(nest: Nest, out: tirx.Buffer, place: list[Expr], update: Expr, reduction: str) -> None:
-    before = tirx.BufferLoad(out, place)
     dtype = str(out.dtype)
-    if dtype in NARROW and reduction != "update":
-        nest.store(out, place, REDUCTIONS[reduction](before.astype("float32"), update.astype("float32")).astype(dtype))
-    else:
-        nest.store(out, place, REDUCTIONS[reduction](before, update))
+    wide = "float32" if dtype in NARROW and reduction != "update" else dtype
+    before, update = (each.astype(wide) for each in (tirx.BufferLoad(out, place), update))
+    value = REDUCTIONS[reduction](before, update)
+    if reduction in ("max", "min") and is_float(wide):
+        value = pass_nan(type(value), before, update)
+    nest.store(out, place, value.astype(dtype))
 
 
 # --- Running sums ---

@@ -85,12 +85,20 @@ class LegalizeCalls(TellingPass[None]):
 
 
 def _has_no_elements(call: relax.Call) -> bool:
-    """Return whether the result has no elements; legalizations that divide by a size fail on these."""
-    return isinstance(call.ty, relax.TensorType) and 0 in (dims_of(call.ty.shape) or ())
+    """Return whether no result has elements; legalizations that divide by a size fail on these."""
+    return all(isinstance(made, relax.TensorType) and 0 in (dims_of(made.shape) or ()) for made in _results(call))
 
 
 def _zeros(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return builder.call_te(topi.full, call.ty.shape.values, str(call.ty.dtype.dtype), 0, primfunc_name_hint="full")
+    zeros = [
+        builder.call_te(topi.full, made.shape.values, str(made.dtype.dtype), 0, primfunc_name_hint="full")
+        for made in _results(call)
+    ]
+    return relax.Tuple([*map(builder.emit, zeros)]) if isinstance(call.ty, relax.TupleType) else zeros[0]
+
+
+def _results(call: relax.Call) -> list[relax.Type]:
+    return [*call.ty.fields] if isinstance(call.ty, relax.TupleType) else [call.ty]
 
 
 def _calls(mod: tvm.IRModule, forms: Collection[str]) -> Iterator[tuple[relax.Var, relax.Call]]:

@@ -39,7 +39,11 @@ def _extremum(reducer: Callable[..., Expr], name: str) -> FLegalize:
         axes = list(range(rank)) if call.attrs.axis is None else normalized_axes(call.attrs.axis, rank)
         if not axes:
             return data_of(call)
-        return builder.call_te(compute, data_of(call), axes, bool(call.attrs.keepdims), primfunc_name_hint=name)
+        x = data_of(call)
+        found = builder.call_te(
+            compute, _ordered(builder, x), axes, bool(call.attrs.keepdims), primfunc_name_hint=name
+        )
+        return relax.op.astype(builder.emit(found), "bool") if _is_bool(x) else found
 
     return legalize
 
@@ -68,7 +72,7 @@ def _place(extremum: Callable[..., Expr], name: str) -> FLegalize:
         return topi.expand_dims(wide, axis) if keepdims else wide
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        (x,), axis, keepdims = call.args, call.attrs.axis, bool(call.attrs.keepdims)
+        x, axis, keepdims = _ordered(builder, data_of(call)), call.attrs.axis, bool(call.attrs.keepdims)
         if axis is not None:
             return builder.call_te(compute, x, int(axis) % len(x.ty.shape), keepdims, primfunc_name_hint=name)
         flat = builder.emit(relax.op.reshape(x, (-1,)))
@@ -76,6 +80,15 @@ def _place(extremum: Callable[..., Expr], name: str) -> FLegalize:
         return relax.op.reshape(builder.emit(place), [1] * len(x.ty.shape)) if keepdims else place
 
     return legalize
+
+
+def _ordered(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """Return `x`, bytes for booleans: TVM knows no lowest of these."""
+    return builder.emit(relax.op.astype(x, "uint8")) if _is_bool(x) else x
+
+
+def _is_bool(x: relax.Expr) -> bool:
+    return str(x.ty.dtype.dtype) == "bool"
 
 
 EXTREMA: dict[str, FLegalize] = {

@@ -72,7 +72,8 @@ def key_of(value: Expr, lanes: int = 1) -> Expr:
     number = tirx.reinterpret(bits if lanes == 1 else f"{bits}x{lanes}", tirx.Select(value == zero, zero, value))
     # by arithmetic: TVM makes a branch of a choice between loads, which signs in no order mislead
     ordered = tirx.bitwise_xor(number, tirx.bitwise_and(tirx.shift_right(number, sign), most))
-    return tirx.Select(value == value, ordered, most)  # what is not itself is NaN
+    infinity = splat(tirx.const(float("inf"), wide), lanes)
+    return tirx.Select(value <= infinity, ordered, most)  # of NaN, whose sign may be either; TVM folds `value == value`
 
 
 def first_of_rows(

@@ -138,6 +138,8 @@ def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """torch's own ends in a copy by strides, for which there is no converter."""
+    if not x.ndim:
+        return _index_fill(x.reshape(1), 0, index, value).reshape(())
     prefix: list[Tensor | None] = [None] * (dim % x.ndim)
     filling = value.to(x.dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=x.dtype)
     return aten.index_put(x, [*prefix, index], filling, False)

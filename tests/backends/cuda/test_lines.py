@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import ml_dtypes
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fusion
+from fusion.errors import UnsupportedOperatorError
 from tests.backends.cuda.emulator.emulate import WHY_NOT
 from tests.backends.cuda.planned import run_planned
 
@@ -79,8 +81,10 @@ def test_the_first_in_order(dtype: torch.dtype, axis: int, largest: bool) -> Non
     check(lambda x: x.sort(dim=axis, descending=largest, stable=True), x)
 
 
-def test_nan_is_above_all_numbers() -> None:
-    x = torch.tensor([[1.0, float("nan"), float("inf"), -0.0, 0.0, -float("inf")]])
+@pytest.mark.parametrize("nan", [math.nan, -math.nan])
+def test_nan_is_above_all_numbers(nan: float) -> None:
+    """That which CPUs make of 0 / 0 has the sign of negative numbers."""
+    x = torch.tensor([[1.0, nan, math.inf, -0.0, 0.0, -math.inf]])
     check(lambda x: x.sort(dim=-1, stable=True), x)
     check(lambda x: x.topk(2, -1), x)
 
@@ -94,6 +98,20 @@ def test_scatters(dtype: torch.dtype) -> None:
     distinct = torch.tensor(np.argsort(np.random.default_rng(5).random((3, 9, 4)), 1)[:, :7].copy())
     check(lambda x, i, u: x.scatter(1, i, u), data, distinct, updates)
     check(lambda x, i: x.scatter(1, i, 2), data, places)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("extreme", ["amax", "amin"])
+def test_nan_passes_through_scattered_extremes(dtype: torch.dtype, extreme: str) -> None:
+    data, updates = torch.tensor([[1, math.nan, 3, 4, 5]]), torch.tensor([[math.nan, 2, math.nan, 1, 9, math.nan]])
+    places = torch.tensor([[0, 1, 2, 2, 3, 3]])
+    check(lambda x, i, u: x.scatter_reduce(1, i, u, extreme), data.to(dtype), places, updates.to(dtype))
+
+
+def test_tensors_without_elements_are_refused() -> None:
+    """An internal error."""
+    with pytest.raises(UnsupportedOperatorError, match="no kernel"):
+        fusion.compile((Computed(lambda x: x.topk(2, 2)), (torch.zeros(2, 0, 3),)), target="cuda -arch=sm_80")
 
 
 @DTYPES

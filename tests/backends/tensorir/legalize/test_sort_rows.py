@@ -39,7 +39,7 @@ def _data(shape: tuple[int, ...], dtype: str, random: np.random.Generator, kind:
     if kind == "ties":
         x = np.round(x / 60)
     if dtype.startswith("float"):
-        special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
+        special = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0])
         x = np.where(random.random(shape) < 0.1, random.choice(special, shape), x) if kind == "special" else x
         return x.astype(dtype)
     limits = np.iinfo(dtype)
@@ -100,3 +100,20 @@ def test_as_many_as_there_are_rows() -> None:
         np.testing.assert_array_equal(made["i"], places)
         np.testing.assert_array_equal(made["y"], np.take_along_axis(x, places, 0))
     assert len(module.specializations) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_with_the_sign_of_negative_numbers_is_above_all(dtype: str) -> None:
+    """CPUs make it of 0 / 0; in float64 it was below all."""
+    x = np.array([[1, 3, -np.nan, 2, np.inf]], dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        [helper.make_node("TopK", ["x", "k"], ["values", "places"])], "g",
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("values", kind, (1, 3)), helper.make_tensor_value_info("places", 7, (1, 3))],
+        [numpy_helper.from_array(np.array([3]), "k")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    values, places = fusion.compile(model, strict=True)(x)
+    np.testing.assert_array_equal(values, np.array([[np.nan, np.inf, 3]], dtype))
+    np.testing.assert_array_equal(places, [[2, 4, 1]])
