@@ -9,9 +9,9 @@ from tvm import relax, te, tirx
 from backends.tensorir.legalize.common import Expr
 
 _MANY_CHANNELS = 8
-"""From which on channels are columns. On one thread of Emerald Rapids, shared with other work, 64 of 56 x 56 took 0.71 ms
-as images, and take 0.22 to 0.51 in three runs; 8 of 40 x 40, twice, 0.154 and 0.078. As images, places that are computed
-once are no faster: 1.1 ms for the 64, as each lane reads a number by itself."""
+"""From which on channels are columns. On one thread of an Emerald Rapids shared with other work 64 of 56 x 56 took 0.71
+ms as images, and take 0.22 to 0.51 in three runs; 8 of 40 x 40, twice, 0.154 and 0.078. As images, places that are
+computed once are no faster: 1.1 ms for the 64, as each lane reads a number by itself."""
 
 FAR = float(1 << 30)
 """Pixels from the image, beyond which places are taken for this one: int32 has room for their neighbours."""
