@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,8 +137,9 @@ class _Begun:
 
     @classmethod
     def of(cls, path: Path, place: DiskCache | None) -> _Begun | None:
-        """Begin; None where there is no such file, or the system starts no thread."""
-        call, context = Future[ModelDigest | None](), copy_context()
+        """Begin; None where there is no such file, or the system starts no thread. It is in none of the stages of the
+        caller, whose time it does not take."""
+        call = Future[ModelDigest | None]()
 
         def sum_up() -> None:
             try:
@@ -150,7 +150,7 @@ class _Begun:
 
         with suppress(OSError, ValueError, RuntimeError):  # of ValueError: no name of a file has a 0
             begun = cls(FileState.of(path), call, os.getpid())
-            threading.Thread(target=context.run, args=(sum_up,), name="fusion-digest").start()
+            threading.Thread(target=sum_up, name="fusion-digest").start()
             return begun
         return None
 
