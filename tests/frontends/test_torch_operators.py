@@ -141,6 +141,8 @@ def test_reductions() -> None:
         "var": lambda x, n: torch.var_mean(x, 1, correction=0)[0],
         "logsumexp": lambda x, n: x.logsumexp(1),
         "logcumsumexp": lambda x, n: x.logcumsumexp(1),
+        "cumsum_of_one": lambda x, n: x[0, 0].cumsum(0),
+        "cumprod_of_one": lambda x, n: n[0, 1].cumprod(-1),
         "kthvalue": lambda x, n: x.kthvalue(2, dim=1).values,
         "stable": lambda x, n: torch.sort(n, stable=True, dim=1).values,
         "norm0": lambda x, n: torch.linalg.vector_norm(n.float(), ord=0),

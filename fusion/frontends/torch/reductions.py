@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -69,14 +69,20 @@ def _widened(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
 
 
-def _cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+def _scan(scan: Callable[[Tensor, int], Tensor], x: Tensor, dim: int, dtype: torch.dtype | None) -> Any:
+    """Return running sums or products of wide numbers; of one number, which has no axis, itself."""
     wide = _widened(x, dtype)
-    return NotImplemented if wide == x.dtype else torch.cumsum(x.to(wide), dim)
+    if not x.ndim:
+        return x.to(wide).clone()
+    return NotImplemented if wide == x.dtype else scan(x.to(wide), dim)
+
+
+def _cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    return _scan(torch.cumsum, x, dim, dtype)
 
 
 def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    wide = _widened(x, dtype)
-    return NotImplemented if wide == x.dtype else torch.cumprod(x.to(wide), dim)
+    return _scan(torch.cumprod, x, dim, dtype)
 
 
 def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
