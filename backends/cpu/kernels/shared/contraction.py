@@ -130,8 +130,6 @@ def emit(
     """
     work = works[0]
     rounds = isinstance(work.arithmetic, BFloat16)
-    if work.arithmetic.functions:
-        nest.use_functions(work.arithmetic.functions)
     if blocking.in_tiles:
         tile_form(work.extents).numbers.use_tiles(nest)
     rows = Split.of(work.extents.height, blocking.tile.height)
@@ -199,6 +197,7 @@ def emit_in_tiles(
 ) -> None:  # fmt: skip
     """Add vectors of channels times rows of an image, the first and how many of each, in tiles where they are
     `granted`."""
+    _use_functions(nest, work)
     extents, group = work.extents, int64(0)
     _, products = _FORMS[extents.dtype]
     kernel = products(
@@ -215,6 +214,12 @@ def emit_in_tiles(
     )
     pixels = (nest.settle("pixels", int64(count * extents.width)) for count in rows)
     kernel.emit(*vectors, *pixels)
+
+
+def _use_functions(nest: Nest, work: Contraction) -> None:
+    """Let `nest` call what the arithmetic of `work` needs: that of rows which a product is made of may be another."""
+    if work.arithmetic.functions:
+        nest.use_functions(work.arithmetic.functions)
 
 
 def share(start: Expr, count: Expr, offset: int, own: int, total: int) -> tuple[Expr, Expr]:
@@ -478,6 +483,7 @@ class MicroKernel:
 
     def _accumulate(self, tile: _Tile, taps: Sequence[Expr], step: Expr, many: int) -> None:
         """Emit one step of k, of `many` elements."""
+        _use_functions(self.nest, self.work)
         nest, work, width = self.nest, self.work, self.work.arithmetic.step
         load_weights = partial(work.load_weights, self.outer, tile.group)
         weights = []

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from onnx.parser import parse_graph
 from tvm import relax
 
+import fusion
 from fusion import context
 from tests.backends.cpu.kernels.anchored import Epilogue, check, convolve, normal, run
 from tests.backends.cpu.kernels.drawn import (
@@ -97,6 +100,38 @@ def test_conv2d(
     ran = run(build, [data, *epilogue.arrays()], "llvm", many)
     check(ran, epilogue.numpy(expected))
     assert {"conv2d", "matmul"} & set(ran.templates())
+
+
+def test_float32_by_rows_that_a_product_of_bfloat16_makes() -> None:
+    """The gate of an image's channels was a kernel that lacked the function of what it multiplies in bfloat16, as its
+    second product, of few channels, needs none."""
+    weights = {
+        name: normal(shape, seed)
+        for seed, (name, shape) in enumerate(
+            {"w": (8, 32, 1, 1), "b": (8,), "v": (32, 8, 1, 1), "c": (32,)}.items(), 1
+        )
+    }
+    x = normal((1, 32, 6, 6), 0)
+    graph = parse_graph(
+        """gate (float[1, 32, 6, 6] x) => (float[1, 32, 6, 6] y) {
+            mean = GlobalAveragePool(x)
+            rows = Conv(mean, w, b)
+            few = Relu(rows)
+            wide = Conv(few, v, c)
+            gate = HardSigmoid(wide)
+            y = Mul(gate, x)
+        }"""
+    )
+    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = fusion.compile(model, precision="bf16", strict=True)
+    (form,) = made.specializations
+    assert [kernel.template for kernel in form.kernels.values()].count("matmul") == 1
+    w, b, v, c = (array.astype("float64").reshape(len(array), -1) for array in weights.values())
+    few = np.maximum(w @ x.mean(axis=(2, 3), dtype="float64").T + b, 0)
+    gate = np.clip(0.2 * (v @ few + c) + 0.5, 0, 1).reshape(1, 32, 1, 1)
+    (y,) = made.run({"x": x}).values()
+    np.testing.assert_allclose(y, gate * x, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("channels", [16, 33, 48])
