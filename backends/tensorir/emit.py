@@ -18,6 +18,9 @@ from tvm.tirx import ForKind
 MASKED = "fusion.masked"
 """Attribute around statements with idle lanes; its value is the number of active ones."""
 
+IMPORT = "pragma_import_llvm"
+"""TVM's attribute around statements that call functions in LLVM's language, which is its value."""
+
 FUNCTIONS = "fusion.functions"
 """Attribute around statements that call functions of which each has code of its own; its value is their text in LLVM's
 language."""
@@ -136,7 +139,7 @@ class Nest:
 
     def use_functions(self, llvm_ir: str) -> None:
         """Let the statements call functions that are written in LLVM's own language; LLVM puts them in line."""
-        self._functions["pragma_import_llvm", llvm_ir] = None
+        self._functions[IMPORT, llvm_ir] = None
 
     def call_functions(self, llvm_ir: str) -> None:
         """Let the statements call functions that are written in LLVM's own language and compiled once for all kernels

@@ -11,16 +11,15 @@ import re
 
 import tvm
 from tvm import tirx
-from tvm.ir import Call, CallingConv, StringImm
+from tvm.ir import Call, CallingConv
 from tvm_ffi.structural import StructuralMutator
 
 from backends.cpu.codegen.frames import with_line
 from backends.cpu.llvm_level import with_level
-from backends.tensorir.emit import FUNCTIONS, int64
+from backends.tensorir.emit import FUNCTIONS, IMPORT, Nest
 from backends.tensorir.schedule_kernels import SOURCE
 from fusion.structural import contains, find, mutate
 
-_IMPORT = "pragma_import_llvm"
 _EXTERN = "tirx.call_extern"
 _DEFINED = re.compile(r"^define i32 @([\w.]+)\(", re.MULTILINE)
 
@@ -32,7 +31,9 @@ def in_line(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
         inner = mutator.default_mutate(found)
-        return _importing(str(inner.value.value), inner.body) if found.attr_key == FUNCTIONS else inner
+        if found.attr_key != FUNCTIONS:
+            return inner
+        return tirx.AttrStmt(inner.node, IMPORT, inner.value, inner.body)
 
     return func.with_body(mutate(func.body, [(tirx.AttrStmt, attribute)]))
 
@@ -73,12 +74,9 @@ def _exported(call: Call, text: str) -> tirx.PrimFunc:
     """Return the function that `call` is of, as `text` defines it."""
     name, (_, *arguments) = _called(call), call.args
     params = [tirx.Var(f"p{place}", argument.ty) for place, argument in enumerate(arguments)]
-    inner = f"{name}.in_line"
-    body = with_line(tirx.Evaluate(tirx.call_extern("int32", inner, *params)))
-    func = tirx.PrimFunc(params, _importing(text.replace(f"@{name}(", f"@{inner}("), body))
+    inner, nest = f"{name}.in_line", Nest()
+    nest.use_functions(text.replace(f"@{name}(", f"@{inner}("))
+    nest.add(with_line(tirx.Evaluate(tirx.call_extern("int32", inner, *params))))
+    func = tirx.PrimFunc(params, nest.finish())
     attributes = {"global_symbol": name, "calling_conv": CallingConv.DEVICE_KERNEL_LAUNCH, SOURCE: text}
     return with_level(func.with_attr(attributes), is_written_out=True)
-
-
-def _importing(llvm_ir: str, body: tirx.Stmt) -> tirx.Stmt:
-    return tirx.AttrStmt(int64(0), _IMPORT, StringImm(llvm_ir), body)

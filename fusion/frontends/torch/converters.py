@@ -11,9 +11,7 @@ from torch import fx
 from tvm import relax
 
 from fusion.frontends.torch import arguments, recurrent
-from fusion.frontends.torch.operands import Converter, operands
-
-_HALVES = ("float16", "bfloat16")
+from fusion.frontends.torch.operands import HALVES, Converter, cast, operands
 
 
 def _reduction(op: Callable[..., relax.Expr]) -> Converter:
@@ -31,7 +29,7 @@ def _matmul(node: fx.Node, importer: Any) -> Any:
     left, right = importer.retrieve_args(node)
     dtype = str(left.ty.dtype)
     emit = importer.block_builder.emit
-    if dtype not in _HALVES:
+    if dtype not in HALVES:
         return emit(relax.op.matmul(left, right))
     return emit(relax.op.astype(emit(relax.op.matmul(left, right, out_dtype="float32")), dtype))
 
@@ -110,7 +108,7 @@ def _convolution(node: fx.Node, importer: Any) -> Any:
     if dtype == "float32" and not (given["transposed"] and axes == 3):
         return importer._convolution(node)
     emit = importer.block_builder.emit
-    sums = "float32" if dtype in _HALVES else dtype
+    sums = "float32" if dtype in HALVES else dtype
     options: dict[str, Any] = {"groups": given["groups"], "out_dtype": sums}
     for name, operand in (("strides", "stride"), ("padding", "padding"), ("dilation", "dilation")):
         options[name] = _spread(given[operand], axes)
@@ -130,18 +128,14 @@ def _batch_norm(node: fx.Node, importer: Any) -> Any:
     given = operands(node, importer)
     data, channels, emit = given["input"], int(given["input"].ty.shape[1]), importer.block_builder.emit
     dtype = str(data.ty.dtype)
-    wide = "float32" if dtype in _HALVES else dtype
+    wide = "float32" if dtype in HALVES else dtype
     kinds = (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0))
     constants = [
-        relax.const(np.full(channels, value, wide)) if given[name] is None else _as(emit, given[name], wide)
+        relax.const(np.full(channels, value, wide)) if given[name] is None else cast(emit, given[name], wide)
         for name, value in kinds
     ]
-    made = emit(relax.op.nn.batch_norm(_as(emit, data, wide), *constants, 1, given["eps"], training=False))
-    return _as(emit, emit(made[0]), dtype)
-
-
-def _as(emit: Callable[[relax.Expr], relax.Expr], value: relax.Expr, dtype: str) -> relax.Expr:
-    return value if str(value.ty.dtype) == dtype else emit(relax.op.astype(value, dtype))
+    made = emit(relax.op.nn.batch_norm(cast(emit, data, wide), *constants, 1, given["eps"], training=False))
+    return cast(emit, emit(made[0]), dtype)
 
 
 def _expand(node: fx.Node, importer: Any) -> Any:

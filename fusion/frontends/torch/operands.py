@@ -6,6 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import fx
+from tvm import relax
+from tvm.ir import GenericConst
+
+from fusion.constants import constant
+from fusion.tensors import as_numpy
+
+HALVES = ("float16", "bfloat16")
 
 Converter = Callable[[fx.Node, Any], Any]
 """Takes a node of torch's graph and TVM's importer; returns what the importer has for the node."""
@@ -18,3 +25,12 @@ def operands(node: fx.Node, importer: Any) -> dict[str, Any]:
     keywords = {name: importer._retrieve_args(value) for name, value in node.kwargs.items()}
     defaults = {argument.name: argument.default_value for argument in schema}
     return {**defaults, **given, **keywords}
+
+
+def cast(emit: Callable[[relax.Expr], relax.Expr], value: relax.Expr, dtype: str) -> relax.Expr:
+    """Return a value in another dtype; constants stay constants, which kernels pack."""
+    if str(value.ty.dtype) == dtype:
+        return value
+    if isinstance(value, GenericConst):
+        return constant(as_numpy(value.value).astype(dtype))
+    return emit(relax.op.astype(value, dtype))

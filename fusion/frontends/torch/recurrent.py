@@ -22,12 +22,11 @@ from tvm.relax import Expr
 
 from fusion.constants import constant
 from fusion.frontends.recurrence import RecurrenceSizes, call_recurrence
-from fusion.frontends.torch.operands import Converter, operands
+from fusion.frontends.torch.operands import HALVES, Converter, cast, operands
 from fusion.tensors import as_numpy
 from partition.recurrence import Recurrence
 
 aten = torch.ops.aten
-_HALVES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -89,15 +88,15 @@ def _convert(kind: _Kind, node: fx.Node, importer: Any) -> tuple[Expr, ...]:
     """Layer upon layer; 16 bits are computed in float32, as what a step rounds, all later ones read."""
     given, emit = operands(node, importer), importer.block_builder.emit
     x, dtype = given["input"], str(given["input"].ty.dtype)
-    wide = "float32" if dtype in _HALVES else dtype
+    wide = "float32" if dtype in HALVES else dtype
     directions = 1 + given["bidirectional"]
     first = given["hx"] if kind.has_cell else [given["hx"]]
-    x, first = _cast(emit, x, wide), [_cast(emit, state, wide) for state in first]
+    x, first = cast(emit, x, wide), [cast(emit, state, wide) for state in first]
     if given["batch_first"]:
         x = emit(relax.op.permute_dims(x, [1, 0, 2]))
     _, _, params, *_ = node.args
     weights = [importer.constant_of(each) or value for each, value in zip(params, given["params"], strict=True)]
-    weights, size = [_cast(emit, each, wide) for each in weights], 2 + 2 * given["has_biases"]
+    weights, size = [cast(emit, each, wide) for each in weights], 2 + 2 * given["has_biases"]
     parts = [weights[at : at + size] for at in range(0, len(weights), size)]
     last: list[list[Expr]] = [[] for _ in first]
     for begin in range(0, len(parts), directions):
@@ -110,7 +109,7 @@ def _convert(kind: _Kind, node: fx.Node, importer: Any) -> tuple[Expr, ...]:
     if given["batch_first"]:
         x = emit(relax.op.permute_dims(x, [1, 0, 2]))
     joined = (found[0] if len(found) == 1 else emit(relax.op.concat(found, axis=0)) for found in last)
-    return tuple(_cast(emit, result, dtype) for result in (x, *joined))
+    return tuple(cast(emit, result, dtype) for result in (x, *joined))
 
 
 @dataclass(frozen=True)
@@ -183,15 +182,6 @@ class _Layer:
     def _in_order(self, array: Any) -> Any:
         gates = array.reshape(len(self.kind.gates), -1, *array.shape[1:])
         return gates[list(self.kind.gates)].reshape(array.shape)
-
-
-def _cast(emit: Callable[[Expr], Expr], value: Expr, dtype: str) -> Expr:
-    """Return a value in another dtype; constants stay constants, whose kernel packs them."""
-    if str(value.ty.dtype) == dtype:
-        return value
-    if isinstance(value, GenericConst):
-        return constant(as_numpy(value.value).astype(dtype))
-    return emit(relax.op.astype(value, dtype))
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -40,12 +40,7 @@ from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.cpu.kernels.shared.term_products import FLOAT32_TERMS, TermProducts
 from backends.cpu.kernels.shared.tile_products import TileForm, TileProducts, TileSteps, TileWeights
-from backends.cpu.kernels.shared.whole_products import (
-    BFLOAT16_IN_TILES,
-    BYTES_IN_TILES,
-    BFloat16Products,
-    ByteProducts,
-)
+from backends.cpu.kernels.shared.whole_products import BFLOAT16_IN_TILES, BYTES_IN_TILES, WholeProducts
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
 from backends.tensorir.roles import Output
 
@@ -174,8 +169,8 @@ def emit(
 
 _FORMS: Mapping[str, tuple[TileForm, type[TileProducts]]] = {
     "float32": (FLOAT32_TERMS, TermProducts),
-    "bfloat16": (BFLOAT16_IN_TILES, BFloat16Products),
-    byte_dots.LEFT: (BYTES_IN_TILES, ByteProducts),
+    "bfloat16": (BFLOAT16_IN_TILES, WholeProducts),
+    byte_dots.LEFT: (BYTES_IN_TILES, WholeProducts),
 }
 """By the dtype of rows, how they are multiplied in tiles."""
 

@@ -179,8 +179,6 @@ def emit_open(
     Args:
         calls: That a function computes the sums, as `has_function` allows; None where loops do.
     """
-    if works[0].arithmetic.functions:
-        nest.use_functions(works[0].arithmetic.functions)
     tasks = _Tasks(nest, works, nest.settle("rows", rows), prologue, alike, calls=calls)
     serial = blocking.serial_rows if blocking.parallel else 0
     if serial and len(works) == 1 and prologue is None:

@@ -77,8 +77,6 @@ def emit_open_image(
             that size.
     """
     by_lines = by_lines or panels.table.heights[-1] > _SHORT
-    if work.arithmetic.functions:
-        nest.use_functions(work.arithmetic.functions)
     with grid.tasks(nest) as task:
         load_rows = prologue(nest, task.image, task.first, task.end) if prologue else work.load_rows
         columns, rows = nest.settle("columns", int64(width)), task.end - task.first

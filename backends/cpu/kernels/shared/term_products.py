@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu import amx
+from backends.cpu.kernels.shared.arithmetic import FLOAT32
 from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.plain_steps import WIDE, PlainSteps, StepCall
 from backends.cpu.kernels.shared.tile_products import (
@@ -34,8 +35,8 @@ STRIP_STEPS = 4
 """Of a strip, of which L1 holds the terms of 32 rows: 24 KiB."""
 
 FLOAT32_TERMS = TileForm(
-    numbers=amx.TERMS, row_dtype="uint16", weight_dtype="uint32", packed_dtype="float32", sum_dtype="float32",
-    strip_steps=STRIP_STEPS, block_strips=6, element_bytes=4,
+    numbers=amx.TERMS, arithmetic=FLOAT32, row_dtype="uint16", weight_dtype="uint32", packed_dtype="float32",
+    strip_steps=STRIP_STEPS, block_strips=6,
 )  # fmt: skip
 
 _PAIRS = amx.DEPTH // 2

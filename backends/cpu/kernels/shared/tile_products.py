@@ -30,6 +30,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu import amx
+from backends.cpu.kernels.shared.arithmetic import Arithmetic
 from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.split import Split, tile_count
@@ -53,21 +54,20 @@ class TileForm:
 
     Attributes:
         numbers: What AMX is told of them.
-        row_dtype, weight_dtype, sum_dtype: Of both operands in memory, and of sums.
+        arithmetic: What vectors multiply these numbers by.
+        row_dtype, weight_dtype: Of both operands in memory.
         packed_dtype: Of weights that were packed before the run, by name.
         strip_steps: Steps of k of a strip, of which L1 holds 32 rows.
         block_strips: Strips of a block of k.
-        element_bytes: Of an element of the rows before they are in tiles.
     """
 
     numbers: amx.Numbers
+    arithmetic: Arithmetic
     row_dtype: str
     weight_dtype: str
     packed_dtype: str
-    sum_dtype: str
     strip_steps: int
     block_strips: int
-    element_bytes: int
 
     @property
     def row_elements(self) -> int:
@@ -269,7 +269,7 @@ class TileProducts(ABC):
         scratch = Scratch(
             left=nest.allocate("left_tiles", (form.strip_steps * form.row_elements,), form.row_dtype),
             right=None if self.packed else self._scratch_of(most, cut.longest),
-            sums=nest.allocate("sums", ((_KEPT if several else 1) * most * SUMS,), form.sum_dtype),
+            sums=nest.allocate("sums", ((_KEPT if several else 1) * most * SUMS,), form.arithmetic.sums),
             vectors=most,
         )
         with nest.loop("vectors", ceil_div(vectors, most)) as index, nest.loop("k_block", cut.count) as place:
@@ -341,7 +341,7 @@ class TileProducts(ABC):
             with nest.loop("row", share) as row, nest.loop("step", form.strip_steps) as step:
                 taps, k = self.steps.place(strip.next_step + step)
                 y, x = self._pixel(strip.next_pixel + v * share + row)
-                for line in range(0, form.numbers.depth, 64 // form.element_bytes):
+                for line in range(0, form.numbers.depth, 64 // form.arithmetic.bytes):
                     prefetch(nest, self.load_rows(y, x, taps, k + line))
             with guard(nest, block.ends), nest.loop("row", block.pixels) as row:
                 at = self.coordinates(*self._pixel(block.pixel + row), (block.vector + v) * LANES)

@@ -8,14 +8,14 @@ four bytes, or two bfloat16.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tvm import tirx
 
-from backends.cpu import amx, bfloat16, byte_dots
+from backends.cpu import amx, byte_dots
+from backends.cpu.kernels.shared.arithmetic import BFLOAT16, Bytes
 from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.tile_products import (
     LANES,
@@ -25,7 +25,6 @@ from backends.cpu.kernels.shared.tile_products import (
     TileForm,
     TileProducts,
     TileStrip,
-    bytes_of,
 )
 from backends.tensorir.emit import Expr, guard, int64, pieces, ramp, splat
 from backends.tensorir.stages import dtype_of
@@ -33,34 +32,23 @@ from backends.tensorir.stages import dtype_of
 _WIDE = 8
 """Vectors that are multiplied together where there are no tiles: enough to hide what an addition takes."""
 
-_WORD = 4
-"""Bytes of a row that a lane multiplies at a time."""
-
 BYTES_IN_TILES = TileForm(
-    numbers=amx.BYTES, row_dtype=byte_dots.LEFT, weight_dtype=byte_dots.RIGHT, packed_dtype=byte_dots.RIGHT,
-    sum_dtype=byte_dots.SUMS, strip_steps=8, block_strips=8, element_bytes=1,
+    numbers=amx.BYTES, arithmetic=Bytes(LANES), row_dtype=byte_dots.LEFT, weight_dtype=byte_dots.RIGHT,
+    packed_dtype=byte_dots.RIGHT, strip_steps=8, block_strips=8,
 )  # fmt: skip
 """L1 holds 16 KiB of rows, L2 a block of weights of 1 MB."""
 
 BFLOAT16_IN_TILES = TileForm(
-    numbers=amx.BFLOAT16, row_dtype="uint16", weight_dtype="bfloat16", packed_dtype="bfloat16", sum_dtype="float32",
-    strip_steps=8, block_strips=8, element_bytes=2,
+    numbers=amx.BFLOAT16, arithmetic=BFLOAT16, row_dtype="uint16", weight_dtype="bfloat16", packed_dtype="bfloat16",
+    strip_steps=8, block_strips=8,
 )  # fmt: skip
 """The same sizes. What TVM's passes for bfloat16 make of a buffer of it that is read within a `Bind`, others refuse."""
 
 
 @dataclass(frozen=True)
 class WholeProducts(TileProducts):
-    """Products of rows and weights that fill tiles as they are."""
-
-    @abstractmethod
-    def _multiply_add(self, total: Expr, row: Expr, weights: Expr) -> Expr:
-        """Return `total + row * weights`: a vector of sums, words of a row, all the same, and those of weights."""
-
-    @property
-    @abstractmethod
-    def _word(self) -> str:
-        """The dtype of a word."""
+    """Products of rows and weights that fill tiles as they are; vectors take denormals of bfloat16 as zero, as tiles
+    do."""
 
     def _prepare(self, scratch: Scratch, block: TileBlock) -> None:
         assert self.packed is not None, "weights that tiles take whole are packed before the run"
@@ -96,7 +84,7 @@ class WholeProducts(TileProducts):
     def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
         """Add the products of a strip, a row times `_WIDE` vectors at a time; those behind the last are the last, once
         more."""
-        nest, here, block, dtype = self.nest, [ramp(int64(0), LANES)], strip.block, self.steps.form.sum_dtype
+        nest, here, block, dtype = self.nest, [ramp(int64(0), LANES)], strip.block, self.steps.form.arithmetic.sums
         with nest.loop("row", block.pixels) as row, nest.loop("wide", ceil_div(block.vectors, _WIDE)) as wide:
             vectors = [
                 nest.settle("v", tirx.min(int64(wide * _WIDE + place), block.vectors - 1)) for place in range(_WIDE)
@@ -117,37 +105,12 @@ class WholeProducts(TileProducts):
         """Add the products of a row of a strip with vectors of the block to totals."""
         assert self.packed is not None, "weights that tiles take whole are packed before the run"
         nest, form, block = self.nest, self.steps.form, strip.block
-        together = _WORD // bytes_of(form.row_dtype)
+        arithmetic, together = form.arithmetic, form.arithmetic.step
         with nest.loop("step", strip.steps) as step, nest.loop("part", form.numbers.depth // together) as part:
             at = step * form.row_elements + row * form.numbers.depth + part * together
-            word = tirx.BufferLoad(scratch.left, [ramp(at, together)])
-            left = nest.bind("row_word", splat(tirx.reinterpret(self._word, word), LANES))
+            left = nest.bind("row_word", arithmetic.row(tirx.BufferLoad(scratch.left, [at]), together))
             for total, v in zip(totals, vectors, strict=True):
                 first = self.packed.at(block.strip + strip.index, block.vector + v, step) + part * (LANES * together)
                 weights = tirx.BufferLoad(self.packed.memory, [ramp(first, LANES * together)])
-                right = tirx.reinterpret(f"{self._word}x{LANES}", weights)
-                nest.store(total.source, total.indices, self._multiply_add(total, left, right))
-
-
-@dataclass(frozen=True)
-class ByteProducts(WholeProducts):
-    """Products of uint8 by int8."""
-
-    @property
-    def _word(self) -> str:
-        return "int32"
-
-    def _multiply_add(self, total: Expr, row: Expr, weights: Expr) -> Expr:
-        return byte_dots.dot(total, row, weights, LANES)
-
-
-@dataclass(frozen=True)
-class BFloat16Products(WholeProducts):
-    """Products of bfloat16. Denormals are taken as zero, as by VDPBF16PS."""
-
-    @property
-    def _word(self) -> str:
-        return "uint32"
-
-    def _multiply_add(self, total: Expr, row: Expr, weights: Expr) -> Expr:
-        return bfloat16.dot(total, row, weights)
+                right = arithmetic.weights(weights, together)
+                nest.store(total.source, total.indices, arithmetic.multiply_add(total, left, right, LANES))
