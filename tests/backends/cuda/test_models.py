@@ -334,17 +334,20 @@ def test_without_nvrtc_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("assembler")
 def test_an_operator_without_a_kernel_is_named() -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("CumSum", ["r", "axis"], ["y"], name="sums")]
-    with pytest.raises(UnsupportedOperatorError, match="cumsum") as error:
-        fusion.compile(model(nodes, (4, 5), (4, 5), axis=np.array(1)), target=TARGET)
-    assert error.value.where == "CumSum 'sums'"
+    """Products of float64 have none."""
+    node = helper.make_node
+    nodes = [node("Cast", ["x"], ["d"], to=onnx.TensorProto.DOUBLE), node("MatMul", ["d", "w"], ["p"], name="product"),
+             node("Cast", ["p"], ["y"], to=onnx.TensorProto.FLOAT)]  # fmt: skip
+    with pytest.raises(UnsupportedOperatorError, match="matmul") as error:
+        fusion.compile(model(nodes, (4, 5), (4, 3), w=np.ones((5, 3))), target=TARGET)
+    assert "MatMul 'product'" in error.value.where
     assert error.value.why.count("declined") == 1
 
 
 @pytest.mark.usefixtures("assembler")
 @pytest.mark.parametrize(
     "function",
-    [lambda x: torch.cumsum(x * 2, 1), lambda x: F.one_hot(x.long(), 5), lambda x: F.adaptive_avg_pool1d(x, 5)],
+    [lambda x: x.double() @ x.double().mT, lambda x: F.conv1d(x.double()[None], x.double()[:, None, :3], groups=3)],
 )
 def test_errors_have_the_module_and_the_line_of_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     network = torch.nn.Sequential(Computed(function))
