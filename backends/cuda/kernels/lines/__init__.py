@@ -1,4 +1,4 @@
-"""Kernels that come with loops of which each turn of an outermost one is a thread (`backends/cuda/legalize.py`)."""
+"""Kernels that come with loops of which each turn of an outermost one is a thread (`backends/cuda/legalize/`)."""
 
 from __future__ import annotations
 
