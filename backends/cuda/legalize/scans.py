@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import relax, te, tirx
 
-from backends.cuda.legalize.threads import Expr, Line, Threads, Variable
+from backends.cuda.legalize.threads import Expr, WaitingLine, Threads, Variable
 from backends.tensorir.legalize.common import NARROW, FLegalize
 from fusion.bindings import data_of
 from fusion.shapes import static_shape
@@ -22,7 +22,7 @@ def _scan(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     x, attrs = data_of(call), call.attrs
     shape, dtype = static_shape(x), str(attrs.dtype or x.ty.dtype)
     wide = "float32" if dtype in NARROW else dtype
-    line = Line(1, prod(shape), 1) if attrs.axis is None else Line.of(shape, int(attrs.axis))
+    line = WaitingLine(1, prod(shape), 1) if attrs.axis is None else WaitingLine.of(shape, int(attrs.axis))
     scan = _Running(line, wide, multiplies=call.op.name.endswith("cumprod"), exclusive=bool(attrs.exclusive))
     rows = builder.emit(relax.op.reshape(x, line.shape))
     made = builder.emit(builder.call_te(scan.of, rows, primfunc_name_hint=call.op.name[6:]))
@@ -35,7 +35,7 @@ class _Running:
     """Running sums along the steps of a line, or products where it `multiplies`; those of what is before each element
     where they are `exclusive`."""
 
-    line: Line
+    line: WaitingLine
     dtype: str
     multiplies: bool
     exclusive: bool

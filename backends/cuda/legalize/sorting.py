@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tvm import relax, te, tirx
 
-from backends.cuda.legalize.threads import Expr, Line, Threads
+from backends.cuda.legalize.threads import Expr, WaitingLine, Threads
 from backends.tensorir.legalize.common import FLegalize
 from backends.tensorir.legalize.sort_rows import key_of
 from fusion.bindings import data_of
@@ -37,7 +37,7 @@ def _first(
     """
     x, axis = data_of(call), int(call.attrs.axis)
     shape = static_shape(x)
-    line, made = Line.of(shape, axis), [*shape]
+    line, made = WaitingLine.of(shape, axis), [*shape]
     made[axis % len(shape)] = count
     dtypes = [kinds[kind] if kind == "indices" else str(x.ty.dtype) for kind in kinds]
 

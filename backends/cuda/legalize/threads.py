@@ -17,7 +17,7 @@ Expr = Any  # a TensorIR expression
 
 
 @dataclass(frozen=True)
-class Line:
+class WaitingLine:
     """The axis along which elements wait for each other: how many lines are before it and behind it, and its steps."""
 
     before: int
@@ -25,7 +25,7 @@ class Line:
     behind: int
 
     @classmethod
-    def of(cls, shape: Sequence[int], axis: int) -> Line:
+    def of(cls, shape: Sequence[int], axis: int) -> WaitingLine:
         axis %= len(shape)
         return cls(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
 
