@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import relax, te, tirx
 
-from backends.cuda.legalize.threads import Expr, WaitingLine, Threads, Variable
+from backends.cuda.legalize.threads import Expr, Threads, Variable, WaitingLine
 from backends.tensorir.legalize.common import NARROW, FLegalize
 from fusion.bindings import data_of
 from fusion.shapes import static_shape

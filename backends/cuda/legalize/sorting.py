@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tvm import relax, te, tirx
 
-from backends.cuda.legalize.threads import Expr, WaitingLine, Threads
+from backends.cuda.legalize.threads import Expr, Threads, WaitingLine
 from backends.tensorir.legalize.common import FLegalize
 from backends.tensorir.legalize.sort_rows import key_of
 from fusion.bindings import data_of
