@@ -13,6 +13,7 @@ from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.template import CudaTemplate, ScheduleContext
 from backends.cuda.libraries.cublaslt.template import TEMPLATE as CUBLASLT
 from backends.cuda.libraries.cudnn.template import TEMPLATE as CUDNN
+from backends.cuda.without_elements import starts_nothing, without_elements
 from backends.kernel import UNSCHEDULED
 from backends.tensorir.result import Scheduled
 from backends.tensorir.roles import anchor_of
@@ -49,7 +50,9 @@ def schedule(
         check_sizes(*func.params)
     except Declined as reason:
         return Scheduled(func, UNSCHEDULED, "", str(reason), is_last_resort=True)
-    ctx = ScheduleContext(device, tfloat32, libraries)
+    ctx, func = ScheduleContext(device, tfloat32, libraries), without_elements(func)
+    if starts_nothing(func):
+        return Scheduled(func, "empty", "no launch")
     own = _first(TEMPLATES, func, ctx)
     named = tuple(template for name in libraries for template in LIBRARIES if template.name == name)
     given = _first(named, func, ctx)

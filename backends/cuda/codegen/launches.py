@@ -39,7 +39,7 @@ def launches_of(func: tirx.PrimFunc) -> Launches:
     """Return the kernels of a PrimFunc with loops."""
     statements = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
     workspaces = tuple(each.buffer for each in statements if isinstance(each, tirx.AllocBuffer))
-    bodies = [each for each in statements if not isinstance(each, tirx.AllocBuffer)]
+    bodies = [each for each in statements if not isinstance(each, tirx.AllocBuffer | tirx.Evaluate)]
     given = [*func.params, *workspaces]
     renamed = _named_apart(given)
     params = [renamed.get(var, var) for var in given]

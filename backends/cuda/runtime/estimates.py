@@ -17,13 +17,18 @@ def estimate_kernels(file: CodeFile, kernels: Mapping[str, KernelInfo]) -> dict[
     """Return for each kernel what it takes on each device of the table of figures.
 
     Where the file has machine code of a device's architecture, its registers and shared memory are told; the roofline
-    is that of any. Kernels of files from before they were counted have no estimate.
+    is that of any. Kernels of files from before they were counted have no estimate, nor have those that start nothing.
     """
     return {
         name: tuple(_estimate(file, function, kernels[name], device) for device in DEVICES.values())
         for name, function in file.functions.items()
-        if name in kernels and all(launch.traffic is not None for launch in function.launches)
+        if name in kernels and _is_counted(function)
     }
+
+
+def _is_counted(function: CodeFunction) -> bool:
+    launches = function.launches
+    return function.call is not None or (bool(launches) and all(each.traffic is not None for each in launches))
 
 
 def _estimate(file: CodeFile, function: CodeFunction, info: KernelInfo, device: CudaDevice) -> DeviceWork:

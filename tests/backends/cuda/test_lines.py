@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fusion
-from fusion.errors import UnsupportedOperatorError
 from tests.backends.cuda.emulator.emulate import WHY_NOT
 from tests.backends.cuda.planned import run_planned
 
@@ -106,12 +105,6 @@ def test_nan_passes_through_scattered_extremes(dtype: torch.dtype, extreme: str)
     data, updates = torch.tensor([[1, math.nan, 3, 4, 5]]), torch.tensor([[math.nan, 2, math.nan, 1, 9, math.nan]])
     places = torch.tensor([[0, 1, 2, 2, 3, 3]])
     check(lambda x, i, u: x.scatter_reduce(1, i, u, extreme), data.to(dtype), places, updates.to(dtype))
-
-
-def test_tensors_without_elements_are_refused() -> None:
-    """An internal error."""
-    with pytest.raises(UnsupportedOperatorError, match="no kernel"):
-        fusion.compile((Computed(lambda x: x.topk(2, 2)), (torch.zeros(2, 0, 3),)), target="cuda -arch=sm_80")
 
 
 @DTYPES

@@ -194,11 +194,11 @@ class FakeTensor:
         self._driver, self._context = opened, opened.make("cuDevicePrimaryCtxRetain", ordinal)
         with _current(opened, self._context):
             address = ctypes.c_uint64()
-            opened.call("cuMemAlloc_v2", ctypes.byref(address), array.nbytes + offset)
+            opened.call("cuMemAlloc_v2", ctypes.byref(address), max(array.nbytes + offset, 1))
             self._begin, self.address = address.value, address.value + offset
             self.stream = stream or opened.make("cuStreamCreate", 1)
             self._event = opened.make("cuEventCreate", 2)
-            pinned = opened.make("cuMemHostAlloc", array.nbytes, 0)
+            pinned = opened.make("cuMemHostAlloc", max(array.nbytes, 1), 0)
             ctypes.memmove(pinned, array.ctypes.data, array.nbytes)
             opened.call("cuMemcpyHtoDAsync_v2", self.address, pinned, array.nbytes, self.stream)
             opened.call("cuEventRecord", self._event, self.stream)

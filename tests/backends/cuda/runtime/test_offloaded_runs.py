@@ -237,6 +237,15 @@ def test_a_copy_and_a_form_from_the_cache_run(fake: FakeCuda, tmp_path: Path, mo
         np.testing.assert_allclose(each(x)[0], small_models.mlp_numpy(x), rtol=1e-5)
 
 
+def test_a_run_may_start_nothing(fake: FakeCuda) -> None:
+    """Its graph has no node, and a tensor without elements has no address."""
+    none = np.zeros((0, 8), np.float32)
+    module = fusion.compile((torch.nn.ReLU(), (torch.zeros(0, 8),)), "cuda", cache=False)
+    assert [module(none)[0].shape for _ in range(3)] == [(0, 8)] * 3
+    assert [module(FakeTensor(none))[0].numpy().shape for _ in range(3)] == [(0, 8)] * 3
+    assert fake.calls("cuLaunchKernel") == 0
+
+
 def test_threads_call_two_modules_at_a_time(saved: Saved, fake: FakeCuda) -> None:
     modules = [fusion.load(saved["feed_forward"]) for _ in range(2)]
 
