@@ -100,6 +100,27 @@ def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[
     return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
 
 
+def _median_of(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the lower of two in the middle, and where it is; NaN, which is last in order, where there is one."""
+    if not x.ndim:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    values, places = aten.sort.default(x, dim, False)
+    middle, last = (
+        [each.narrow(dim, at, 1) if keepdim else each.select(dim, at) for each in (values, places)]
+        for at in ((x.shape[dim] - 1) // 2, x.shape[dim] - 1)
+    )
+    if not x.dtype.is_floating_point:
+        return middle[0], middle[1]
+    is_nan = last[0] != last[0]
+    return torch.where(is_nan, last[0], middle[0]), torch.where(is_nan, last[1], middle[1])
+
+
+def _median(x: Tensor) -> Tensor:
+    if x.numel():
+        return _median_of(x.reshape(-1), 0)[0]
+    return torch.full((), math.nan if x.dtype.is_floating_point else torch.iinfo(x.dtype).min, dtype=x.dtype)
+
+
 def _norm(
     x: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
@@ -132,6 +153,8 @@ RULES = {
     aten.logcumsumexp.default: _logcumsumexp,
     aten.sort.stable: _sort,
     aten.kthvalue.default: _kthvalue,
+    aten.median.dim: _median_of,
+    aten.median.default: _median,
     aten.linalg_vector_norm.default: _norm,
     aten.dist.default: _dist,
     aten._cdist_forward.default: _cdist,

@@ -88,6 +88,13 @@ def test_nan_is_above_all_numbers(nan: float) -> None:
     check(lambda x: x.topk(2, -1), x)
 
 
+def test_medians() -> None:
+    """The lower of two in the middle, and NaN where there is one."""
+    x = _numbers(3, 4, 2)
+    x[1, 2, 0] = math.nan
+    check(lambda x: (x.median(1).values, x.median()), x)
+
+
 @DTYPES
 def test_scatters(dtype: torch.dtype) -> None:
     """Two updates of one place too: of those that replace the later one stays."""
