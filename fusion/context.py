@@ -143,7 +143,7 @@ def resolve(
         raise OptionError(
             f"backends={list(backends or ())} leaves out {GENERATOR!r}",
             why=f"no library runs whole models on {compiler.device}, and the kernels between are our own",
-            hint=f"name {GENERATOR!r} too",
+            hint=f"name {GENERATOR!r} too, which is our own kernels for any target",
         )
     foreign = compiler.foreign()
     if effort != FAST and foreign:

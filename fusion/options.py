@@ -193,7 +193,10 @@ def check_precision(precision: str) -> None:
         OptionError: It is not.
     """
     if not isinstance(precision, str) or precision not in PRECISIONS:
-        raise OptionError(f"unknown precision {precision!r}", hint=f"use one of {', '.join(PRECISIONS)}")
+        raise OptionError(
+            f"unknown precision {precision!r}",
+            hint=f"use one of {', '.join(PRECISIONS)}; a model that is itself in float16 or bfloat16 needs none",
+        )
 
 
 def check_backends(backends: Sequence[str] | None, others: Sequence[str] = ()) -> None:
@@ -205,7 +208,7 @@ def check_backends(backends: Sequence[str] | None, others: Sequence[str] = ()) -
     if backends is None:
         return
     known = tuple(dict.fromkeys((*BACKENDS, *others)))
-    hint = f"give a list of {', '.join(known)}"
+    hint = f"give a list of {', '.join(known)}; {GENERATOR!r} is our own kernels, those of CUDA targets too"
     if not isinstance(backends, list | tuple | set | frozenset):
         raise OptionError(f"backends={backends!r} is no list", hint=hint)
     if not backends:

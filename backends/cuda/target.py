@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -79,8 +80,20 @@ def _known(arch: str) -> CudaDevice:
     raise TargetError(
         f"there are no figures of CUDA devices of architecture {arch!r}",
         why="kernels are chosen by them",
-        hint=f'write "cuda -arch=NAME", of {", ".join(DEVICES)}, or several of these',
+        hint=f'write "cuda -arch=NAME", of {", ".join(DEVICES)}, or several of these{_stand_in(arch)}',
     )
+
+
+def _stand_in(arch: str) -> str:
+    """Return what is to be said of an architecture without figures: whose code it runs, or that it is too old; "" of
+    what is none."""
+    name = re.fullmatch(r"(sm_\d+)[af]?", arch)
+    if not name:
+        return ""
+    if capability_of(name[1]) < OLDEST:
+        return f"; kernels are written for sm_{OLDEST[0]}{OLDEST[1]} and later"
+    before = [known for known in DEVICES if capability_of(known) <= capability_of(name[1])]
+    return f"; {arch} runs code for {max(before, key=capability_of)}"
 
 
 def _devices() -> tuple[FoundDevice, ...]:

@@ -149,11 +149,11 @@ def _require_kernels_alone(mod: tvm.IRModule, plan: RunPlan, device: str, places
         if isinstance(value := binding.value, relax.Call) and not _is_planned(value)
     ]
     if calls or any(call.conditions for call in plan.calls) or any(each.place is None for each in plan.outputs):
-        names = sorted({str(getattr(call.op, "global_symbol", call.op)) for call in calls}) or ["branches"]
+        names = sorted({str(getattr(call.op, "global_symbol", call.op)) for call in calls})
         raise UnsupportedOperatorError(
             f"a run on {device} would need the host between two kernels",
             where=places.of(names),
-            why=f"for {', '.join(names[:_NAMED])}",
+            why=f"for {', '.join(names[:_NAMED])}" if names else "which branch is run depends on what kernels compute",
             hint=_HINT,
         )
 

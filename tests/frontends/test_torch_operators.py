@@ -53,6 +53,13 @@ COUNTS = torch.tensor([[1, -2, 3, 4], [5, 6, -7, 8], [0, 2, -1, 1]])
 SPECIAL = torch.tensor([[0.0, -0.0, 1.0, -1.0], [math.nan, math.inf, -math.inf, 0.5], [1e-3, 40.0, -3.7, 2.5]])
 
 
+@pytest.mark.parametrize("take", [lambda x, y: x[y > 0], lambda x, y: torch.nonzero(x)], ids=["mask", "nonzero"])
+def test_results_whose_size_depends_on_the_data_are_refused(take: Callable[..., Any]) -> None:
+    with pytest.raises(UnsupportedOperatorError) as raised:
+        fusion.compile((Family({"taken": take}), (X, Y)))
+    assert raised.value.why == "how many elements it takes depends on the data"
+
+
 def test_special_functions() -> None:
     cases: Cases = {
         "exp2": torch.exp2,

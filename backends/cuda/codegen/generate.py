@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 import tvm.backend
 from tvm import s_tir, tirx
+from tvm_ffi.structural import StructuralMutator
 
 from backends.cuda.codegen.device_functions import INSTRUCTIONS
 from backends.tensorir.stages import dtype_of, shape_of
-from fusion.structural import find
+from fusion.structural import find, mutate
 from fusion.tensors import tensor_bytes
 
 BLOCKS_OF_SM = "fusion.blocks_of_sm"
@@ -93,7 +96,7 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     passes = _lower(target.with_host(tvm.target.Target("llvm")), narrows=not _has_int64(func))
     functions = passes(module).functions.items()
     ((symbol, kernel),) = ((symbol, made) for symbol, made in functions if symbol.name_hint != name)
-    kernels = tvm.IRModule({symbol: kernel})
+    kernels = tvm.IRModule({symbol: kernel.with_body(_with_whole_doubles(kernel.body))})
     text = tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source()
     text, extents = text[text.index('extern "C" __global__') :], _launch_extents(func)
     for blocks in _blocks_of_sm(func):
@@ -112,6 +115,19 @@ def leave_registers_for(blocks: int, source: str) -> str:
     """Return CUDA C of a kernel that has ptxas leave registers for so many blocks on an SM, in place of those that it
     named before."""
     return re.sub(r"(__launch_bounds__\(\d+)[^)]*\)", rf"\1, {blocks})", source)
+
+
+def _with_whole_doubles(body: tirx.Stmt) -> tirx.Stmt:
+    """Return a kernel's statements with the bits of each float64: TVM writes 15 digits behind the point of it, and
+    nothing of what is smaller."""
+
+    def bits(number: tirx.FloatImm, mutator: StructuralMutator) -> Any:
+        if str(number.ty.dtype) != "float64":
+            return number
+        (whole,) = struct.unpack("<q", struct.pack("<d", number.value))
+        return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.const(whole, "int64"))
+
+    return mutate(body, [(tirx.FloatImm, bits)])
 
 
 def _has_int64(func: tirx.PrimFunc) -> bool:

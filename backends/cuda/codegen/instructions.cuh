@@ -11,6 +11,13 @@ __device__ __forceinline__ long long to_int64(float x) {
   const bool fits = x >= -9223372036854775808.0f && x < 9223372036854775808.0f;
   return fits ? static_cast<long long>(x) : static_cast<long long>(0x8000000000000000ull);
 }
+__device__ __forceinline__ int to_int32(double x) {
+  return x > -2147483649.0 && x < 2147483648.0 ? static_cast<int>(x) : static_cast<int>(0x80000000u);
+}
+__device__ __forceinline__ long long to_int64(double x) {
+  const bool fits = x >= -9223372036854775808.0 && x < 9223372036854775808.0;
+  return fits ? static_cast<long long>(x) : static_cast<long long>(0x8000000000000000ull);
+}
 #ifndef FUSION_HAS_INSTRUCTIONS
 __device__ __forceinline__ unsigned shared_address(const void* at) {
   return static_cast<unsigned>(__cvta_generic_to_shared(at));

@@ -150,8 +150,10 @@ class _Writer:
 
 def _gelu(x: Expr) -> Expr:
     """Return x times the share of a standard normal distribution below x: erfc keeps its digits where that is small."""
-    half = tirx.const(0.5, "float32") * x
-    return half * tirx.call_pure_extern("float32", "erfcf", x * tirx.const(-_SQRT_HALF, "float32"))
+    dtype = dtype_of_value(x)
+    half = tirx.const(0.5, dtype) * x
+    erfc = {"float32": "erfcf", "float64": "erfc"}[dtype]
+    return half * tirx.call_pure_extern(dtype, erfc, x * tirx.const(-_SQRT_HALF, dtype))
 
 
 def _exact(node: Any) -> Expr:
@@ -162,12 +164,6 @@ def _exact(node: Any) -> Expr:
 
 def _to_integer(value: Expr, dtype: str, lanes: str) -> Expr:
     """Return a float as an integer by a function on the device: TVM's narrowing of indices fails on the lowest int64,
-    which comparisons would name.
-
-    Raises:
-        Declined: It is a float64, of which the function would take a part.
-    """
-    if str(value.ty.dtype).startswith("float64"):
-        raise Declined("it computes in float64")
+    which comparisons would name."""
     name = {"int32": "to_int32", "int64": "to_int64"}[dtype]
     return tirx.call_pure_extern(dtype + lanes, name, value)

@@ -10,6 +10,7 @@ import tvm
 from torch import fx
 from tvm import relax
 
+from fusion.declined import Declined
 from fusion.frontends.torch import arguments, recurrent
 from fusion.frontends.torch.operands import HALVES, Converter, cast, operands
 
@@ -171,6 +172,11 @@ def _triangle(node: fx.Node, importer: Any) -> Any:
     return relax.const(tvm.runtime.tensor(indices.numpy()))
 
 
+def _of_unknown_size(node: fx.Node, importer: Any) -> Any:
+    """What masks and `nonzero` take; an index without a mask is decomposed."""
+    raise Declined("how many elements it takes depends on the data")
+
+
 def _spread(values: Any, axes: int) -> list[int]:
     return list(values) * axes if len(values) == 1 else list(values)
 
@@ -178,6 +184,8 @@ def _spread(values: Any, axes: int) -> list[int]:
 CONVERTERS: dict[str, Converter] = {
     **arguments.CONVERTERS,
     **recurrent.CONVERTERS,
+    "index.Tensor": _of_unknown_size,
+    "nonzero.default": _of_unknown_size,
     "arange.default": _arange,
     "arange.start": _arange,
     "arange.start_step": _arange,

@@ -27,6 +27,7 @@ from tests.backends.cuda.emulate_zoo import Sectors
 from tests.backends.cuda.emulator.emulate import WHY_NOT, EmulatedError
 from tests.backends.cuda.planned import run_planned
 from tests.backends.cuda.test_torch_attention import Computed
+from tests.frontends.models import branch, choose, make, node
 from tests.module import small_models
 
 TARGET = "cuda -arch=sm_80"
@@ -281,6 +282,23 @@ def test_a_device_that_is_not_known_is_an_error(target: str, error: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("arch", "advice"),
+    [
+        ("sm_75", "kernels are written for sm_80 and later"),
+        ("sm_86", "sm_86 runs code for sm_80"),
+        ("sm_90a", "sm_90a runs code for sm_90"),
+        ("sm_120", "sm_120 runs code for sm_90"),
+        ("sm_8O", "or several of these"),
+    ],
+)
+@pytest.mark.usefixtures("assembler")
+def test_what_an_architecture_without_figures_runs_is_said(arch: str, advice: str) -> None:
+    with pytest.raises(TargetError) as raised:
+        context.resolve(f"cuda -arch={arch}")
+    assert raised.value.hint.endswith(advice)
+
+
+@pytest.mark.parametrize(
     ("options", "error"),
     [
         ("-arch=sm_80 -foo=1", "no option 'foo'"),
@@ -293,6 +311,15 @@ def test_a_device_that_is_not_known_is_an_error(target: str, error: str) -> None
 def test_an_option_that_nothing_reads_is_an_error(options: str, error: str) -> None:
     with pytest.raises(TargetError, match=error):
         context.resolve(f"cuda {options}")
+
+
+def test_a_branch_is_refused() -> None:
+    then, other = (branch([node(name, ["x"], [name])], [name]) for name in ("Relu", "Neg"))
+    model = make([choose("c", ["y"], then, other)], {"x": [4]}, ["y"])
+    model.graph.input.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
+    with pytest.raises(UnsupportedOperatorError, match="would need the host between two kernels") as raised:
+        fusion.compile(model, target="cuda -arch=sm_80")
+    assert "which branch is run depends" in raised.value.why
 
 
 def test_targets_of_tvm_are_taken() -> None:

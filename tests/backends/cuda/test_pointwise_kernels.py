@@ -122,7 +122,7 @@ def test_narrow_types_are_rounded_once(dtype: str, epsilon: float, shape: tuple[
     ("build", "reason"),
     [
         (lambda b, x: op.sum(x, -1), "a stage is a reduction"),
-        (lambda b, x: op.astype(x, "float64"), "it computes in float64"),
+        (lambda b, x: op.astype(x, "int16"), "it computes in int16"),
     ],
 )
 def test_what_it_does_not_compute_is_declined(build: Build, reason: str) -> None:
@@ -136,3 +136,19 @@ def test_booleans_and_integers_are_computed_too() -> None:
     whole = np.random.default_rng(2233).integers(-99, 99, (7, 9)).astype(np.int64)
     np.testing.assert_array_equal(run(lambda b, x: op.add(x, x), whole)[0], 2 * whole)
     np.testing.assert_array_equal(run(lambda b, x, rows: op.take(x, rows, 0), x, rows)[0], x[rows])
+
+
+def test_float64_keeps_its_digits() -> None:
+    x = np.append(numbers(40), [math.nan, math.inf, -math.inf, 3e9, -1e19]).astype(np.float64)
+
+    def small(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        scaled = op.multiply(op.exp(op.tanh(x)), relax.const(1e-20 / 3, "float64"))
+        return op.where(op.greater(x, relax.const(2.0**31, "float64")), relax.const(-math.inf, "float64"), scaled)
+
+    expected = np.where(x > 2.0**31, -math.inf, np.exp(np.tanh(x)) * (1e-20 / 3))
+    np.testing.assert_allclose(run(small, x)[0], expected, rtol=1e-15)
+    whole = {dtype: run(lambda b, x: op.astype(x, dtype), x)[0] for dtype in ("int32", "int64")}  # noqa: B023
+    fits = np.abs(x) < 2.0**31
+    for dtype, found in whole.items():
+        np.testing.assert_array_equal(found[fits], x[fits].astype(dtype))
+        assert set(found[[40, 41, 42, 44]]) == {np.iinfo(dtype).min}

@@ -15,7 +15,7 @@ from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffer
 from fusion.declined import Declined
 from fusion.structural import mutate
 
-_DTYPES = NARROW | {"float32", "bool", "int8", "uint8", "int32", "int64"}
+_DTYPES = NARROW | {"float32", "float64", "bool", "int8", "uint8", "int32", "int64"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def read_pointwise(func: tirx.PrimFunc) -> ElementwiseRegion:
 
     Raises:
         Declined: A stage is a reduction or writes a slice, outputs differ in their shapes, a shape is empty, or numbers
-            are float64 or of another type that no kernel here computes in.
+            are of a type that no kernel here computes in.
     """
     stages = read_stages(func)
     return elementwise_region(stages, output_buffers(func, stages))

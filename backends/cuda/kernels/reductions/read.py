@@ -9,7 +9,7 @@ from tvm import tirx
 from backends.cuda.kernels.device_arithmetic import in_float32
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, elementwise_region
 from backends.cuda.kernels.stored_apart import stored_apart
-from backends.tensorir.stages import Stage, output_buffers, read_stages, shape_of
+from backends.tensorir.stages import Stage, dtype_of, output_buffers, read_stages, shape_of
 from fusion.declined import Declined
 
 
@@ -30,12 +30,14 @@ def read_reductions(func: tirx.PrimFunc) -> Reductions:
     """Return the parts of `func`.
 
     Raises:
-        Declined: Something is empty, or `elementwise_region` declines the rest.
+        Declined: Something is empty, a reduction is in float64, or `elementwise_region` declines the rest.
     """
     stages = read_stages(func)
     outputs = output_buffers(func, stages)
     if any(0 in shape_of(stage.buffer) or stage.points == 0 for stage in stages):
         raise Declined("it is empty")
+    if any(dtype_of(stage.buffer) == "float64" for stage in stages if stage.combine is not None):
+        raise Declined("it computes in float64")
     wide = in_float32(stored_apart(stages, outputs), outputs)
     elementwise = [stage for stage in wide if stage.combine is None]
     reductions = tuple(stage for stage in wide if stage.combine is not None)

@@ -16,6 +16,7 @@
 #define __shared__ static __constinit __attribute__((section("emulated_shared"), used))
 
 UNSEEN inline float __int_as_float(int bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
+UNSEEN inline double __longlong_as_double(long long bits) { double x; __builtin_memcpy(&x, &bits, 8); return x; }
 UNSEEN inline int __float_as_int(float x) { int bits; __builtin_memcpy(&bits, &x, 4); return bits; }
 #define FUSION_HAS_HALF
 typedef _Float16 half;
@@ -45,6 +46,7 @@ inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline int2 make_int2(int x, int y) { return {x, y}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+template <typename T> inline T rsqrt(T x) { return 1 / sqrt(x); }
 template <typename T> inline T max(T one, T other) { return one < other ? other : one; }
 template <typename T> inline T min(T one, T other) { return other < one ? other : one; }
 
