@@ -121,6 +121,16 @@ def test_indexed_writes(dtype: torch.dtype) -> None:
     check(lambda c, p, r: c.index_copy(1, p, r), cache, torch.tensor([6, 3]), rows)
     check(lambda c, p, r: c.index_put((p, p + 4), r), cache, torch.tensor([1, 0]), rows[:, 0])
     check(lambda c, p, r: c.index_add(0, p, r), cache, torch.tensor([1, 1]), cache)
+    places, single = torch.tensor([1, 0, 1, 1, 0]), rows.reshape(-1)[:5]
+    check(lambda c, p, r: (c.index_put((p, p + 2, p), r), c.index_put((p, p + 2, p), r, True)), cache, places, single)
+
+
+def test_indexed_writes_of_booleans() -> None:
+    check(lambda c, p, r: c.index_put((p, p), r), _numbers(4, 5) > 0, torch.tensor([3, 1]), torch.tensor([True, False]))
+
+
+def test_indexed_writes_of_long_rows_have_a_thread_for_each_element() -> None:
+    check(lambda c, p, r: c.index_put((p,), r, True), _numbers(3, 1024), _places(4, below=3), _numbers(4, 1024))
 
 
 def test_classes_become_columns_whose_numbers_the_kernel_checks() -> None:
