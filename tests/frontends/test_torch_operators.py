@@ -403,3 +403,40 @@ def test_what_draws_nothing_is_not_refused() -> None:
         "never": lambda x: F.dropout(x, 0.0),
         "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
     }, (X,))  # fmt: skip
+
+
+def _rows_by_their_experts(x: Any, weights: Any, ends: Any) -> Any:
+    """What transformers' operator computes, and torch's own for bfloat16 alone."""
+    made = torch.zeros(len(x), weights.shape[2])
+    for begin, end, own in zip([0, *ends[:-1]], ends, weights, strict=True):
+        made[begin:end] = x[begin:end] @ own
+    return made
+
+
+def test_layers_of_experts() -> None:
+    """Few rows, which bring the weights of each, and many, which all experts multiply."""
+    weights = _values(30, 8, 8)
+
+    def many(few: Any, some: Any, ends: Any) -> Any:
+        """Rows are in order of experts that follow from their own values."""
+        chosen = some[:, 0].mul(3).round().clamp(0, 29)
+        counts = torch.histc(chosen, bins=30, min=0, max=29)
+        rows = some[torch.argsort(chosen, stable=True)]
+        return torch.ops.transformers.grouped_mm_fallback(rows, weights, counts.cumsum(0).to(torch.int32))
+
+    def whole(few: Any, some: Any, ends: Any) -> Any:
+        rows, whole = some.round().bfloat16(), weights.round().bfloat16()
+        return torch._grouped_mm(rows, whole, offs=ends * 14).float()
+
+    cases: Cases = {
+        "few": lambda few, some, ends: torch.ops.transformers.grouped_mm_fallback(few, weights, ends),
+        "many": many,
+        "whole": whole,
+        "histogram": lambda few, some, ends: torch.histc(some, 7, -1.5, 1),
+    }
+    with torch.library._scoped_library("transformers", "FRAGMENT") as library:
+        library.define("grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
+        library.impl("grouped_mm_fallback", _rows_by_their_experts, "CPU")
+        library.impl("grouped_mm_fallback", lambda x, weights, ends: x @ weights[0], "Meta")
+        ends = torch.tensor([0, 0, 3, *[4] * 26, 5], dtype=torch.int32)
+        _agree(cases, (_values(6, 8), _values(70, 8), ends))

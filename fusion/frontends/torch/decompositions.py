@@ -11,7 +11,16 @@ from typing import Any
 
 import torch
 
-from fusion.frontends.torch import attention, elementwise, indexing, pooling, recurrent, reductions, resampling
+from fusion.frontends.torch import (
+    attention,
+    elementwise,
+    experts,
+    indexing,
+    pooling,
+    recurrent,
+    reductions,
+    resampling,
+)
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]
@@ -20,9 +29,15 @@ Rule = Callable[..., Any]
 _KEPT = (aten.index_select.default, aten.matmul.default)
 
 
-@functools.cache
 def decompositions() -> dict[Any, Rule]:
     """Return what `ExportedProgram.run_decompositions` is to apply."""
+    table = _of_torch()
+    table.update(experts.rules())  # packages are imported, and their operators there, at any time
+    return table
+
+
+@functools.cache
+def _of_torch() -> dict[Any, Rule]:
     table: dict[Any, Rule] = dict(torch.export.default_decompositions())
     for family in (attention, elementwise, indexing, pooling, reductions, resampling):
         table.update(family.RULES)

@@ -92,15 +92,17 @@ def test_models_compile_without_a_working_linker(
     assert note in module.explain()
 
 
-@pytest.mark.parametrize("folder", ["missing", "full"])
+@pytest.mark.parametrize("folder", ["missing", "full", "small files"])
 def test_models_compile_where_no_temporary_file_can_be_written(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, saved = run(fusion.compile(chain())), tmp_path / "m.fusion"
     if folder == "missing":
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    else:
+    elif folder == "full":
         monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(100, 99, 1))
+    else:
+        monkeypatch.setattr("resource.getrlimit", lambda _: (4096, 4096))
     module = fusion.compile(chain())
     np.testing.assert_array_equal(run(module), expected)
     (note,) = why_unlinked(module)
