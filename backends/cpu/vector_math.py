@@ -18,6 +18,7 @@ from tvm_ffi.structural import StructuralMutator
 
 from backends.cpu.arc_functions import ARC_FUNCTIONS
 from backends.cpu.math_without_scalef import WITHOUT_SCALEF
+from backends.cpu.powers import power
 from backends.cpu.vector_terms import (
     ROUND,
     ROUND_BITS,
@@ -282,7 +283,7 @@ def approximate(call: Call, names: _Names) -> Expr:
         return call
     operation = _operation(call)
     if operation == "pow":
-        return _power(names, call)
+        return power(names.bind, *call.args)
     if operation not in APPROXIMATIONS and operation not in ARC_FUNCTIONS:
         return call
     operand, *_ = call.args
@@ -466,34 +467,6 @@ def _sine(names: _Names, x: Expr, quarter: int) -> Expr:
     swapped = tirx.bitwise_and(quadrant, i32(1)) == i32(1)
     value = names.bind(tirx.Select(swapped, cosine - f32(0.5) * s + f32(1.0), sine))
     return tirx.Select(tirx.bitwise_and(quadrant, i32(2)) == i32(2), f32(0.0) - value, value)
-
-
-def _power(names: _Names, call: Call) -> Expr:
-    """Return x^c for a constant c as products, quotients and square roots; other powers stay calls."""
-    base, exponent = call.args
-    if not isinstance(exponent, tirx.FloatImm | tirx.IntImm):
-        return call
-    c = float(exponent.value)
-    doubled = abs(c) * 2
-    if doubled != int(doubled) or doubled > 16:
-        return call
-    result = _product(names, names.bind(base), int(doubled))
-    return f32(1.0) / result if c < 0 else result
-
-
-def _product(names: _Names, x: Expr, halves: int) -> Expr:
-    """Return x^(halves / 2) by repeated squaring; of an odd number of halves, -0 and -inf as of 0 and inf."""
-    result, square = f32(1.0), x
-    if halves % 2:
-        root = tirx.abs(tirx.sqrt(x))
-        result, square = tirx.Select(x == f32(float("-inf")), f32(float("inf")), root), names.bind(tirx.abs(x))
-    whole = halves // 2
-    while whole:
-        if whole % 2:
-            result = square if isinstance(result, tirx.FloatImm) else result * square
-        whole //= 2
-        square = names.bind(square * square) if whole else square
-    return result
 
 
 APPROXIMATIONS: dict[str, Approximation] = {

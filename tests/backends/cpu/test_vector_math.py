@@ -182,8 +182,36 @@ def test_constant_powers_become_products(exponent: float) -> None:
     np.testing.assert_allclose(run(library, x), x.astype("float64") ** exponent, rtol=1e-6)
 
 
-def test_other_powers_stay_calls() -> None:
-    assert "powf@" in build(lambda v: tirx.pow(v, tirx.const(2.3, "float32"))).mod.inspect_source("asm")
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
+def test_other_powers_are_no_calls_either(target: str) -> None:
+    library = build(lambda v: tirx.pow(v, v), target=context.resolve(target).target)
+    assert not re.search(r"(pow|floor|ldexp)f?@", library.mod.inspect_source("asm"))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_powers_over_the_whole_range() -> None:
+    """Of all numbers by some, and of some by all numbers."""
+    x, y = (te.placeholder((SIZE,), "float32", name) for name in "xy")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, y, te.compute((SIZE,), lambda i: tirx.pow(x[i], y[i]), "z")]))
+    (loop,) = schedule.get_loops(schedule.get_sblock("z"))
+    schedule.vectorize(schedule.split(loop, [None, 16])[1])
+    func = VectorizeMath(False)(schedule.mod["main"]).with_attr("global_symbol", "k")
+    power = tvm.compile(tvm.IRModule({"k": func}), target=context.resolve().target)["k"]
+    some = (0.75, 2.3, -1 / 3, 9, -11, 0, -0.0, 1, -1, 1.0001, 1e-42, math.inf, -math.inf, math.nan)
+    for other in some:
+        for pair in ((points(), np.full(SIZE, other, "float32")), (np.full(SIZE, other, "float32"), points())):
+            out = tvm.runtime.tensor(np.empty(SIZE, "float32"))
+            power(*(tvm.runtime.tensor(operand) for operand in pair), out)
+            ulp, absolute = errors(out.numpy(), np.power(*(operand.astype("float64") for operand in pair)))
+            bad = (ulp > 1) & (absolute > 0)
+            assert not bad.any(), f"{pair[0][bad][:3]} by {pair[1][bad][:3]}: {ulp[bad][:3]} ulp"
+
+
+@pytest.mark.parametrize("exponent", [math.inf, -math.inf, math.nan])
+def test_constant_powers_that_are_no_numbers(exponent: float) -> None:
+    x = np.array([0.5, 2, 1, -1, 0, -3], "float32").repeat(SIZE // 6 + 1)[:SIZE]
+    found = run(build(lambda v: tirx.pow(v, tirx.const(exponent, "float32"))), x)
+    np.testing.assert_array_equal(found, np.power(x, np.float32(exponent)))
 
 
 def test_twice_is_the_same_as_once() -> None:
