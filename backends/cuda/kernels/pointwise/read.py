@@ -15,7 +15,7 @@ from backends.tensorir.stages import Axis, Stage, dtype_of, loads, output_buffer
 from fusion.declined import Declined
 from fusion.structural import mutate
 
-_DTYPES = NARROW | {"float32", "float64", "bool", "int8", "uint8", "int32", "int64"}
+_DTYPES = NARROW | {"float32", "float64", "bool", "int8", "uint8", "int16", "int32", "int64"}
 
 
 @dataclass(frozen=True)
