@@ -12,6 +12,10 @@ from tvm import relax
 from fusion.bindings import callee
 from fusion.signature import FallbackNode, TensorSpec
 
+TAKES_NOTHING = "fusion.takes_nothing"
+"""Attribute of a function that a frontend writes which has a result of elements where an operand has none, as a cache
+that was empty."""
+
 __all__ = [
     "BranchCall",
     "FallbackNode",

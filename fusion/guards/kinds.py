@@ -76,6 +76,18 @@ def length_guard(where: str, axis: int, size: int) -> Guard:
     return Guard("length", "a length is outside its axis", where, (why,), (Bounds(0, size),))
 
 
+def start_guard(where: str, last: int) -> Guard:
+    """Return the guard of where rows begin that are written, which is no later than `last`."""
+    why = "the first one is {value}, which is not in {low}..{high}"
+    return Guard("start", "rows are written outside their axis", where, (why,), (Bounds(0, last),))
+
+
+def keys_guard(where: str, most: int) -> Guard:
+    """Return the guard of the number of the last key in each row of a batch, of which there are no more than `most`."""
+    why = "the last key is number {value}, which is not in {low}..{high}"
+    return Guard("keys", "a cache has no place for its keys", where, (why,), (Bounds(0, most - 1),))
+
+
 def size_guard(where: str, axis: int, size: int) -> Guard:
     """Return the guard of how many entries a result has along an axis, which was compiled for `size`."""
     why = f"the model says that axis {axis} of its result has {{low}} entries, and the run {{value}}"

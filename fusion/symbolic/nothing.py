@@ -16,12 +16,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from fusion.bindings import Bindings, variables
+from fusion.bindings import Bindings, callee, variables
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.extents import Extent, Sizes
 from fusion.frontends.branched import MAIN, split_branches
-from fusion.frontends.imported import BranchCall, read_branch_call
+from fusion.frontends.imported import TAKES_NOTHING, BranchCall, read_branch_call
 from fusion.symbolic.imported_constants import ImportedConstants, constants_of
 from fusion.symbolic.join_weights import grown
 from fusion.symbolic.open_weights import OpenWeight
@@ -151,6 +151,7 @@ class _Walk:
         lines: Of each of them, with the extents at all sizes.
         firsts: The place of the first of these lines among those of all.
         of_nothing: Operators that may make something of nothing.
+        functions: Those of the module that may, too.
         left: Places of operators that an import may leave out.
         filled: Operators whose results have elements, by place.
     """
@@ -160,6 +161,7 @@ class _Walk:
     firsts: Mapping[str, int]
     sizes: Sizes
     of_nothing: Collection[str]
+    functions: Collection[str]
     left: set[int] = field(default_factory=set, init=False)
     filled: dict[int, relax.Expr] = field(default_factory=dict, init=False)
 
@@ -171,7 +173,8 @@ class _Walk:
         counts = [len(Bindings.of(each).all) + 1 for each in graphs.values()]  # what a graph returns is a line too
         firsts = dict(zip(graphs, accumulate(counts, initial=0), strict=False))
         lines = {name: graph.lines[firsts[name] :][:count] for name, count in zip(graphs, counts, strict=True)}
-        return cls(graphs, lines, firsts, sizes, of_nothing)
+        functions = {str(name.name_hint) for name, each in mod.functions.items() if TAKES_NOTHING in (each.attrs or ())}
+        return cls(graphs, lines, firsts, sizes=sizes, of_nothing=of_nothing, functions=functions)
 
     def through(self, name: str, nothing: set[relax.Var], known: set[relax.Var]) -> None:
         """Walk through a graph, of the parameters of which those have no elements, and an import knows these.
@@ -190,7 +193,7 @@ class _Walk:
                 nothing.add(binding.var)
             elif isinstance(binding.value, relax.Tuple) or call is not None:
                 pass
-            elif not all(counts) or (read & nothing and line.operator not in self.of_nothing):
+            elif not all(counts) or (read & nothing and not self._takes_nothing(line.operator, binding.value)):
                 raise Declined(f"{line.operator} makes something of nothing")
             if binding.var not in nothing:
                 self.filled[place] = binding.value
@@ -199,6 +202,10 @@ class _Walk:
                 self.left.add(place)
             elif line.operator == "concat" and len(read - nothing) == 1:
                 self.left.add(place)
+
+    def _takes_nothing(self, operator: str, value: relax.Call) -> bool:
+        """Return whether what `value` calls may have an operand without elements."""
+        return operator in self.of_nothing or (operator == "call_tir" and callee(value).name_hint in self.functions)
 
     def check_made(self, constants: ImportedConstants, held: Sequence[np.ndarray]) -> None:
         """Raise where `constants` that may be made of sizes may be other ones than an import has at 0, which are `held`

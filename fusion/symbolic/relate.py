@@ -48,6 +48,14 @@ def find_relations(is_taken: Callable[[OpenDims], bool], dims: OpenDims, first: 
     return next(filter(is_taken, islice(tried, _MOST_TRIED)), None)
 
 
+def find_sum(is_taken: Callable[[OpenDims], bool], dims: OpenDims, first: Sizes) -> OpenDims | None:
+    """Return `dims` with a size that is the sum of two others, as it is in the `first` call and may be elsewhere; None
+    where there is none."""
+    likely = (each for each in _relations(dims.symbols) if len(each.parts) > 1 and each.at(first) == first[each.symbol])
+    tried = (replace(dims, derived=(each, *dims.following)) for each in islice(likely, _MOST_TRIED))
+    return next(filter(is_taken, tried), None)
+
+
 def _choices(relations: Sequence[DerivedSize]) -> Iterator[tuple[DerivedSize, ...]]:
     """Yield each of `relations` alone, then any two that have nothing to do with each other; last sizes that are a few
     more than another."""

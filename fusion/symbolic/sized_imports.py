@@ -26,7 +26,7 @@ from fusion.symbolic.imported_constants import ImportedConstants, constants_of, 
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import LARGEST, CallAtFault, OpenDims
 from fusion.symbolic.outline import OpenOutline, OperatorLine, has_strides, outline
-from fusion.symbolic.relate import find_relations, said_relations
+from fusion.symbolic.relate import find_relations, find_sum, said_relations
 from fusion.symbolic.settle_weights import Constants
 from fusion.symbolic.small_sizes import low_corners, small_sizes
 
@@ -180,7 +180,10 @@ class SizedImports:
             if (found := next(narrowed, None)) is not None:
                 return found
         try:
-            return self._find()
+            found = self._find()
+            is_any = self.first is None or not self.refused
+            is_first = is_any or self.is_same(found.dims.all_sizes(self.first or {}), found.graph)
+            return found if is_first else self._with_a_sum() or found
         except (Declined, FusionError):
             if (shown := self._shown()) is not None:
                 with suppress(Declined, FusionError):
@@ -189,10 +192,19 @@ class SizedImports:
                 related = find_relations(lambda d: self._related(d)._takes(d.spread(0)), self.dims, self.first)
                 if related is not None:
                     return self._related(related).find()
-            found = next(filter(None, narrowed), None)
-            if found is None:
+            narrow = self._with_a_sum() or next(filter(None, narrowed), None)
+            if narrow is None:
                 raise
-            return found
+            return narrow
+
+    def _with_a_sum(self) -> FoundModel | None:
+        """Return the model for sizes of which one is a sum of others, as in the first call, if it refuses some that are
+        not: a cache grows by the new tokens, or has places for more of them."""
+        if self.first is not None and self.refused and not self.limits:
+            related = find_sum(lambda dims: self._related(dims)._takes(dims.spread(0)), self.dims, self.first)
+            with suppress(Declined, FusionError):
+                return None if related is None else self._related(related).find()
+        return None
 
     def _related(self, dims: OpenDims) -> SizedImports:
         """Return the same for `dims`, in which sizes follow from others."""

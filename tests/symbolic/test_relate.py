@@ -17,7 +17,7 @@ from fusion.extents import DerivedSize, Extent
 from fusion.frontends import importer, read_signature
 from fusion.signature import TensorSpec
 from fusion.symbolic.open_dims import OpenDims
-from fusion.symbolic.relate import find_relations, said_relations
+from fusion.symbolic.relate import find_relations, find_sum, said_relations
 from fusion.symbolic.sized_imports import SizedImports
 from tests.module.open_models import OpenModel
 from tests.symbolic.decoders import cut_to_both, decoder, patches
@@ -187,6 +187,10 @@ def test_relations_of_the_first_call_are_tried() -> None:
     assert sorted(map(str, said.derived)) == ["b = rows", "total = past + length"]
     assert find_relations(is_taken, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 9}) is None
     assert find_relations(lambda _: True, dims, {"b": 2, "length": 3, "rows": 2, "past": 5, "total": 8}) is None
+    of_sum = find_sum(lambda _: True, dims, {"b": 2, "length": 3, "rows": 2, "past": 6, "total": 9})
+    assert of_sum is not None
+    assert [str(each) for each in of_sum.derived] == ["total = length + past"]
+    assert find_sum(lambda _: True, dims, {"b": 2, "length": 3, "rows": 2, "past": 6, "total": 7}) is None
 
 
 def test_a_found_relation_may_be_of_a_size_that_a_said_one_reads() -> None:

@@ -16,6 +16,8 @@ _FORMAT = 8
 """A version of the format that every ONNX Runtime in use knows."""
 _MOST_ELEMENTS = 1024
 """Of a constant that may tell the type of a result, such as a shape. Of others ONNX Runtime gets the types."""
+_TOTAL = 6
+"""The operand of GroupQueryAttention that says how many keys there are."""
 _ELEMENTS = dict(TensorProto.DataType.items())
 # ONNX Runtime's names of element types that are not onnx's.
 _NAMES = {"float": "FLOAT", "double": "DOUBLE"}
@@ -33,8 +35,16 @@ def ask_types(node: NodeProto, scope: ValueScope, domains: Mapping[str, int]) ->
     opsets = [make_opsetid(domain, version) for domain, version in domains.items()]
     model = make_model(make_graph([node], "types", given, results, weights), opset_imports=opsets, ir_version=_FORMAT)
     found = model_runner().output_types(model)
-    kinds = {name: _type(text, shape) for name, (text, shape) in found.items()}
+    guessed = _guessed(node, scope)
+    kinds = {name: _type(text, () if name in guessed else shape) for name, (text, shape) in found.items()}
     return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _guessed(node: NodeProto, scope: ValueScope) -> Sequence[str]:
+    """Return the results of whose shapes ONNX Runtime tells something else than they have: of a cache that grows it
+    says that it stays as it is, where only the run knows how many keys there are."""
+    is_known = node.op_type != "GroupQueryAttention" or node.input[_TOTAL] in scope.constants
+    return () if is_known else list(node.output[1:3])
 
 
 def _is_small(tensor: TensorProto) -> bool:

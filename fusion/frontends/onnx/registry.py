@@ -14,6 +14,7 @@ Converter = Callable[[Node], Expr | Sequence[Expr]]
 _CONVERTERS: dict[tuple[str, str], Converter] = {}
 _FAMILIES = (
     "activation",
+    "cached_attention",
     "cast",
     "convolution",
     "elementwise",
@@ -30,6 +31,7 @@ _FAMILIES = (
     "regions",
     "reshape",
     "resize",
+    "rotary",
     "scan",
     "slicing",
 )

@@ -48,7 +48,7 @@ from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.sizes_read import SizesRead
 from fusion.frontends.onnx.slow_operators import RECURRENT
-from fusion.frontends.onnx.types import FLOATING, data_bytes, dtype_name, known_dims, type_name, type_of_spec
+from fusion.frontends.onnx.types import FLOATING, data_bytes, dims_of, dtype_name, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import Weights
 from fusion.frontends.origins import Origins
 
@@ -321,7 +321,8 @@ class _Translator:
         except InferenceError:
             types = {name: self._declared[name] for name in node.output if name in self._declared}
         if schema_of(node, opset) is None:
-            types |= ask_types(node, self._scope, self._domains)
+            told = ask_types(node, self._scope, self._domains)
+            types |= {name: kind for name, kind in told.items() if name not in types or dims_of(kind) is not None}
         self._scope.types.update(types)
         self._plan.defer(node, opset, reason)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from math import prod
 
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import Expr
 
 from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 from fusion.guards.check import check
-from fusion.guards.kinds import index_guard
+from fusion.guards.kinds import index_guard, start_guard
 
 
 @converts("Gather")
@@ -66,3 +66,27 @@ def max_unpool(node: Node) -> Expr:
     zeros = node.emit(relax.op.zeros((size,), dtype))
     flat = node.emit(relax.op.reshape(node.x(0), (-1,)))
     return relax.op.reshape(relax.op.scatter_elements(zeros, node.emit(inside), flat, 0, "update"), shape)
+
+
+@converts("TensorScatter")
+def tensor_scatter(node: Node) -> Expr:
+    """Rows behind one another, from the place in each batch that input 2 says; they go on at the start of a ring."""
+    axis, shape, count = node.axis(default=-2), node.shape(0), node.shape(1)
+    size, new = shape[axis], count[axis]
+    if axis == 0 or count != (*shape[:axis], new, *shape[axis + 1 :]) or new > size:
+        raise Declined(f"rows {list(count)} are written along axis {axis} of {list(shape)}")
+    is_ring = node.attr("mode", "linear") == "circular"
+    starts = node.x(2) if node.has(2) else relax.op.zeros((shape[0],), "int64")
+    if not is_ring and 0 not in shape:
+        starts = check(node.builder, node.emit(starts), start_guard(node.where, size - new))
+
+    def write(rows: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
+        def element(*at: tirx.Var) -> tirx.Expr:
+            place = tirx.Cast("int64", at[axis]) - tirx.Cast("int64", starts(at[0]))
+            place = tirx.floormod(place, tirx.const(size, "int64")) if is_ring else place
+            inside = tirx.all(place >= tirx.const(0, "int64"), place < tirx.const(new, "int64"))
+            return tirx.if_then_else(inside, update(*at[:axis], place, *at[axis + 1 :]), rows(*at))
+
+        return te.compute(rows.shape, element, "write_rows")
+
+    return node.builder.call_te(write, node.x(0), node.x(1), node.emit(starts), primfunc_name_hint="write_rows")
