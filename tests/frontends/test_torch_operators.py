@@ -156,6 +156,7 @@ def test_reductions() -> None:
         "median_of_nan": lambda x, n: (x / (n - 4).clamp(0, 1) * 0 + n).median(1).values,
         "median_of_one": lambda x, n: x[0, 0].median(0).values,
         "stable": lambda x, n: torch.sort(n, stable=True, dim=1).values,
+        "unsorted": lambda x, n: x.topk(2, dim=1, sorted=False).values.sum(1),
         "norm0": lambda x, n: torch.linalg.vector_norm(n.float(), ord=0),
         "dist": lambda x, n: torch.dist(x, n.float(), 3),
         "cdist": lambda x, n: torch.cdist(x, n.float()),

@@ -94,6 +94,11 @@ def _sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: b
     return aten.sort.default(x, dim, descending)
 
 
+def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """Any order is right where none is asked for."""
+    return NotImplemented if sorted else aten.topk.default(x, k, dim, largest, True)
+
+
 def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     values, indices = aten.sort.default(x, dim, False)
     found = values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1)
@@ -152,6 +157,7 @@ RULES = {
     aten.cumprod.default: _cumprod,
     aten.logcumsumexp.default: _logcumsumexp,
     aten.sort.stable: _sort,
+    aten.topk.default: _topk,
     aten.kthvalue.default: _kthvalue,
     aten.median.dim: _median_of,
     aten.median.default: _median,
