@@ -374,7 +374,7 @@ def test_an_operator_without_a_kernel_is_named() -> None:
 @pytest.mark.usefixtures("assembler")
 @pytest.mark.parametrize(
     "function",
-    [lambda x: x.double() @ x.double().mT, lambda x: F.conv1d(x.double()[None], x.double()[:, None, :3], groups=3)],
+    [lambda x: x.double() @ x.double().mT, lambda x: F.conv2d(x.double()[None, None], x.double()[None, None, :, :2])],
 )
 def test_errors_have_the_module_and_the_line_of_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     network = torch.nn.Sequential(Computed(function))
