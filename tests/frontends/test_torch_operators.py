@@ -53,7 +53,16 @@ COUNTS = torch.tensor([[1, -2, 3, 4], [5, 6, -7, 8], [0, 2, -1, 1]])
 SPECIAL = torch.tensor([[0.0, -0.0, 1.0, -1.0], [math.nan, math.inf, -math.inf, 0.5], [1e-3, 40.0, -3.7, 2.5]])
 
 
-@pytest.mark.parametrize("take", [lambda x, y: x[y > 0], lambda x, y: torch.nonzero(x)], ids=["mask", "nonzero"])
+def _as_many(x: Any, y: Any) -> Any:
+    count = (y > 0).sum().item()
+    torch._check(count >= 2)
+    torch._check(count <= x.shape[1])
+    return x[:, :count].sum(1)
+
+
+@pytest.mark.parametrize(
+    "take", [lambda x, y: x[y > 0], lambda x, y: torch.nonzero(x), _as_many], ids=["mask", "nonzero", "item"]
+)
 def test_results_whose_size_depends_on_the_data_are_refused(take: Callable[..., Any]) -> None:
     with pytest.raises(UnsupportedOperatorError) as raised:
         fusion.compile((Family({"taken": take}), (X, Y)))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import tvm
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -182,6 +183,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         expected, kind = node.meta.get("val"), getattr(value, "ty", None)
         if not isinstance(expected, torch.Tensor) or not isinstance(kind, relax.TensorType):
             return value
+        if free_unbacked_symbols(expected):
+            raise _unsupported(node, "how many elements it takes depends on the data")
         dtype = self._convert_data_type(expected.dtype)
         shape = known_extents(kind.shape)
         if shape is not None and shape != tuple(expected.shape):
