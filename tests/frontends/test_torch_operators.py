@@ -346,7 +346,6 @@ def test_an_operator_without_converter_is_named_with_its_place() -> None:
     [
         lambda x: x[x > 0],
         lambda x: torch.linalg.inv(x[:, :3]),
-        lambda x: torch.fft.rfft(x).abs(),
         lambda x: F.max_pool2d(x[None], 2, return_indices=True)[1],
         lambda x: torch.unique(x),
         lambda x: F.gumbel_softmax(x),

@@ -172,6 +172,11 @@ def _triangle(node: fx.Node, importer: Any) -> Any:
     return relax.const(tvm.runtime.tensor(indices.numpy()))
 
 
+def _known_matrix(node: fx.Node, importer: Any) -> Any:
+    """The matrix of a transform whose length torch knows when it traces."""
+    return relax.const(tvm.runtime.tensor(node.target(*node.args, **node.kwargs).numpy()))
+
+
 def _of_unknown_size(node: fx.Node, importer: Any) -> Any:
     """What masks and `nonzero` take; an index without a mask is decomposed."""
     raise Declined("how many elements it takes depends on the data")
@@ -186,6 +191,7 @@ CONVERTERS: dict[str, Converter] = {
     **recurrent.CONVERTERS,
     "index.Tensor": _of_unknown_size,
     "nonzero.default": _of_unknown_size,
+    "fourier_matrix.default": _known_matrix,
     "arange.default": _arange,
     "arange.start": _arange,
     "arange.start_step": _arange,

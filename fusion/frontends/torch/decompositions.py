@@ -13,8 +13,10 @@ import torch
 
 from fusion.frontends.torch import (
     attention,
+    complex_numbers,
     elementwise,
     experts,
+    fourier,
     indexing,
     pooling,
     recurrent,
@@ -39,7 +41,7 @@ def decompositions() -> dict[Any, Rule]:
 @functools.cache
 def _of_torch() -> dict[Any, Rule]:
     table: dict[Any, Rule] = dict(torch.export.default_decompositions())
-    for family in (attention, elementwise, indexing, pooling, reductions, resampling):
+    for family in (attention, complex_numbers, elementwise, fourier, indexing, pooling, reductions, resampling):
         table.update(family.RULES)
     table.update({op: recurrent.written_out(table[op]) for op in recurrent.OPERATORS})
     for op in _KEPT:

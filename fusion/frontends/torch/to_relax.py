@@ -5,7 +5,7 @@ Of each node torch knows dtype and shape; a converter whose result has others is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,13 +23,14 @@ from fusion.frontends.torch.decompositions import decompositions
 from fusion.frontends.torch.program import first_line, place_of
 from fusion.frontends.torch.promote import promote
 from fusion.frontends.torch.quiet import quiet
+from fusion.frontends.torch.refusals import TO_ONNX, place, unsupported
+from fusion.frontends.torch.split_complex import split_complex
 from fusion.frontends.torch.weights import plain_weights
 from fusion.guards import FROM_ZERO
 from fusion.shapes import known_extents
 
 # What a converter may compute in, and what is made of it: sums of 16 bits are better off in 32.
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
-_HINT = "export the model to ONNX (torch.onnx.export) and compile that"
 _NO_DRAWS = "give it to the module as an input; a function that drops out takes training=self.training"
 OF_STORAGE = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
 Convert = Callable[[fx.Node], Any]
@@ -47,7 +48,7 @@ def decompose(program: Any) -> Any:
             return program.run_decompositions(decompositions())
     except Exception as error:  # whatever torch's own checks raise
         raise UnsupportedOperatorError(
-            "torch cannot decompose the program", where=place_of(error), why=first_line(error), hint=_HINT
+            "torch cannot decompose the program", where=place_of(error), why=first_line(error), hint=TO_ONNX
         ) from error
 
 
@@ -56,13 +57,14 @@ def to_relax(decomposed: Any, kept: Sequence[int]) -> tuple[tvm.IRModule, tuple[
     leaves `kept`; and notes on the rest.
 
     Raises:
-        UnsupportedOperatorError: An operator has no converter, or one of TVM's that fails; or a weight is no array of
-            numbers.
+        UnsupportedOperatorError: An operator has no converter, or one of TVM's that fails; a weight is no array of
+            numbers, or the program takes or returns complex ones.
     """
     with quiet():
         notes = tuple(_mutations(decomposed))
         _keep_outputs(decomposed, kept)
         _drop_constant_inputs(decomposed)
+        split_complex(decomposed)
         promote(decomposed.graph)
         decomposed._state_dict = plain_weights(decomposed.state_dict)
         decomposed._constants = plain_weights(decomposed.constants)
@@ -84,7 +86,7 @@ def _check_storage(program: Any) -> None:
         size, stride, start = (*node.args[1:], None)[:3]
         last = (start or 0) + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
         if not value.is_contiguous() or value.storage_offset() or last >= max(1, value.numel()):
-            raise _unsupported(node, "it reads memory in another order than its operand has elements, or beyond them")
+            raise unsupported(node, "it reads memory in another order than its operand has elements, or beyond them")
 
 
 def _mutations(program: Any) -> Iterator[str]:
@@ -128,7 +130,7 @@ def _import(program: Any) -> tvm.IRModule:
         raise
     except Exception as error:  # TVM's importer raises whatever its assumptions do
         raise UnsupportedOperatorError(
-            "the torch program cannot be translated", why=first_line(error), hint=_HINT
+            "the torch program cannot be translated", why=first_line(error), hint=TO_ONNX
         ) from error
     main = mod["main"]
     mod["main"] = main.without_attr("params") if main.attrs and "params" in main.attrs else main
@@ -172,9 +174,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             except FusionError:
                 raise
             except Exception as error:  # TVM's converters raise whatever their assumptions do
-                raise _unsupported(node, first_line(error)) from error
+                raise unsupported(node, first_line(error)) from error
             result = self._as_torch_says(node, value)
-            self.origins.note(result, f"{node.target.__name__.partition('.')[0]} {_place(node)}")
+            self.origins.note(result, f"{node.target.__name__.partition('.')[0]} {place(node)}")
             return result
 
         return run
@@ -188,20 +190,20 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         dtype = self._convert_data_type(expected.dtype)
         shape = known_extents(kind.shape)
         if shape is not None and shape != tuple(expected.shape):
-            raise _unsupported(node, f"the converter gives the shape {list(shape)} for {list(expected.shape)}")
+            raise unsupported(node, f"the converter gives the shape {list(shape)} for {list(expected.shape)}")
         if str(kind.dtype) == dtype:
             return value
         if (str(kind.dtype), dtype) in _ROUNDED:
             return self.block_builder.emit(relax.op.astype(value, dtype))
-        raise _unsupported(node, f"the converter gives {kind.dtype} for {dtype}")
+        raise unsupported(node, f"the converter gives {kind.dtype} for {dtype}")
 
     def _check_unsupported_func_type(self, nodes: Sequence[fx.Node]) -> None:
         for node in nodes:
             if node.op == "call_function" and _draws(node):
                 # TVM's importer has converters for some, which leave dropping out and make zeros of draws.
-                raise _unsupported(node, "it draws random numbers, others in every run", _NO_DRAWS)
+                raise unsupported(node, "it draws random numbers, others in every run", _NO_DRAWS)
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
-                raise _unsupported(node, "there is no converter for it")
+                raise unsupported(node, "there is no converter for it")
 
 
 def _draws(node: fx.Node) -> bool:
@@ -209,19 +211,3 @@ def _draws(node: fx.Node) -> bool:
     if node.target in recurrent.OPERATORS:
         return recurrent.drops_out(node)
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _unsupported(node: fx.Node, why: str, hint: str = _HINT) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(
-        f"the operator {node.target} of torch cannot be compiled", where=f"node {_place(node)}", why=why, hint=hint
-    )
-
-
-def _place(node: fx.Node) -> str:
-    """Return the node's name in quotes, the module that it is in and the line of its source."""
-    stack: Mapping[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
-    path = list(stack.values())[-1][0] if stack else ""
-    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").strip().splitlines()]
-    source = " ".join(lines[-2:])
-    parts = [repr(node.name), f"module {path!r}" if path else "", source]
-    return ", ".join(part for part in parts if part)

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import Expr
 
 from fusion.declined import Declined
+from fusion.frontends.fourier_matrix import fourier_matrix
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
@@ -114,11 +115,8 @@ def _check_cost(length: int, elements: int, rows: int) -> None:
 def _matrix(length: int, bins: int, read: int, *, inverse: bool) -> np.ndarray:
     """Return the matrix, float32 of [2 read, 2 bins], by which a row of `read` complex numbers, real and imaginary
     parts by turns, is multiplied for the first `bins` of its transform of `length`."""
-    # Whole turns are left out in integers: the angle of a large product has no accurate cosine. Zeros are exact.
-    turns = np.outer(np.arange(read), np.arange(bins)) % length / length
-    factors = np.exp((2j if inverse else -2j) * np.pi * turns).round(15) / (length if inverse else 1)
-    matrix = np.stack([factors.real, factors.imag, -factors.imag, factors.real], -1)
-    return np.asarray(matrix.reshape(read, bins, 2, 2).transpose(0, 2, 1, 3).reshape(2 * read, 2 * bins), np.float32)
+    matrix = fourier_matrix(length, bins, read, inverse=inverse)
+    return np.asarray(matrix.reshape(2 * read, 2 * bins), np.float32)
 
 
 def _permuted(x: Expr, order: list[int]) -> Expr:
