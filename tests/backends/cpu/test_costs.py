@@ -29,6 +29,7 @@ ELSEWHERE = {
     "backends/tensorir/inlining.py": "operations, as any machine with vectors counts them",
     "backends/tensorir/legalize/scatters.py": "a legalization, which knows no machine",
     "backends/cpu/limits.py": "how the machine is measured",
+    "fusion/frontends/torch/experts.py": "a decomposition of torch's, which is made before there is a machine",
     "fusion/guards/kernel.py": "checks that frontends write before there is a machine",
     "fusion/module/input_slot.py": "copies at run time, of any machine",
 }
