@@ -114,15 +114,19 @@ def test_nan_passes_through_scattered_extremes(dtype: torch.dtype, extreme: str)
     check(lambda x, i, u: x.scatter_reduce(1, i, u, extreme), data.to(dtype), places, updates.to(dtype))
 
 
+def _written(cache: Tensor, rows: Tensor, at: Tensor, two: Tensor, one: Tensor, few: Tensor) -> object:
+    """A cache of keys at a position, rows, rows that meet, and numbers of which some meet, the last one or all."""
+    single, places = rows.reshape(-1)[:5], (few, few + 2, few)
+    return (
+        cache.index_copy(1, at, rows), cache.index_put((two, two + 4), rows[:, 0]), cache.index_add(0, one, cache),
+        cache.index_put(places, single), cache.index_put(places, single, accumulate=True),
+    )  # fmt: skip
+
+
 @DTYPES
 def test_indexed_writes(dtype: torch.dtype) -> None:
-    """A cache of keys at a position, and rows."""
-    cache, rows = _numbers(2, 8, 4, dtype=dtype), _numbers(2, 2, 4, dtype=dtype)
-    check(lambda c, p, r: c.index_copy(1, p, r), cache, torch.tensor([6, 3]), rows)
-    check(lambda c, p, r: c.index_put((p, p + 4), r), cache, torch.tensor([1, 0]), rows[:, 0])
-    check(lambda c, p, r: c.index_add(0, p, r), cache, torch.tensor([1, 1]), cache)
-    places, single = torch.tensor([1, 0, 1, 1, 0]), rows.reshape(-1)[:5]
-    check(lambda c, p, r: (c.index_put((p, p + 2, p), r), c.index_put((p, p + 2, p), r, True)), cache, places, single)
+    places = [torch.tensor(each) for each in ([6, 3], [1, 0], [1, 1], [1, 0, 1, 1, 0])]
+    check(_written, _numbers(2, 8, 4, dtype=dtype), _numbers(2, 2, 4, dtype=dtype), *places)
 
 
 def test_indexed_writes_of_booleans() -> None:
