@@ -186,7 +186,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         if not isinstance(expected, torch.Tensor) or not isinstance(kind, relax.TensorType):
             return value
         if free_unbacked_symbols(expected):
-            raise _unsupported(node, "how many elements it takes depends on the data")
+            raise unsupported(node, "how many elements it takes depends on the data")
         dtype = self._convert_data_type(expected.dtype)
         shape = known_extents(kind.shape)
         if shape is not None and shape != tuple(expected.shape):
