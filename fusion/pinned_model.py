@@ -143,7 +143,8 @@ class _Begun:
 
         def sum_up() -> None:
             try:
-                call.set_result(digest_model(path, place))
+                found = digest_model(path, place)
+                call.set_result(found if found.current() else None)  # half of what was read may be of later
             except Exception as error:  # compiling says why it cannot be read
                 _log.info("the model has no digest: %s", error)
                 call.set_result(None)
@@ -160,12 +161,13 @@ class _Begun:
         return self.call.done() or self.process != os.getpid()
 
     def result(self) -> ModelDigest | None:
-        """Return the digest of the file as it was when this began, of nothing where it has changed before it was read;
-        None if it has none."""
-        if self.process != os.getpid() and not self.call.done():
-            return ModelDigest("", (self.state,)) if not self.state.current() else None
-        found = self.call.result()
-        return found if found is None or self.state in found.files else ModelDigest("", (self.state,))
+        """Return the digest of the file as it was when this began, of nothing where it has changed before it was read
+        to its end; None if it has none."""
+        waits = self.process == os.getpid() or self.call.done()
+        found = self.call.result() if waits else None
+        if found is None and self.state.current():
+            return None
+        return found if found is not None and self.state in found.files else ModelDigest("", (self.state,))
 
 
 def _changed(model: Any, before: ModelDigest) -> ModelChangedError:

@@ -23,6 +23,7 @@ import fusion
 from backends.registry import library
 from fusion import context, pinned_model
 from fusion.cache import DiskCache, build_versions
+from fusion.cache.file_digests import FileState
 from fusion.cached_forms import form_key
 from fusion.context import Context
 from fusion.errors import ExecutionError, ModelChangedError, UnsupportedOperatorError
@@ -308,6 +309,31 @@ def test_what_cannot_be_read_because_it_is_being_written_has_changed(folder: Pat
     pinned.pin()
     with pytest.raises(ModelChangedError, match=r"model\.onnx"):
         pinned.read(cut)
+
+
+@pytest.mark.parametrize("can_be_read", [True, False])
+def test_what_was_cut_while_it_was_summed_up_has_changed(
+    can_be_read: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(mlp(), path)
+    whole = [FileState.of(path)]
+
+    def sum_up(model: Path, place: object) -> ModelDigest:
+        """The first time as of a file that is cut behind the question of its state."""
+        if not whole:
+            return digest_model(model)
+        model.write_bytes(b"")
+        files = (whole.pop(),)
+        if not can_be_read:
+            raise OSError("it was cut")
+        return dataclasses.replace(digest_model(model), files=files)
+
+    monkeypatch.setattr("fusion.pinned_model.digest_model", sum_up)
+    pinned = PinnedModel(path)
+    pinned.pin()
+    with pytest.raises(ModelChangedError, match=r"model\.onnx"):
+        pinned.read(lambda model, _: read_signature(model))
 
 
 def test_what_the_digest_of_a_model_holds() -> None:

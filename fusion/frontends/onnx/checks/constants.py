@@ -219,6 +219,17 @@ def _reverse_sequence(node: Node) -> Iterator[str]:
             yield f"the lengths are {given}, and must be from 0 to {size} each"
 
 
+def _tensor_scatter(node: Node) -> Iterator[str]:
+    """Rows begin inside of their axis, and end there but for a ring."""
+    rows, update, starts = node.dims(0), node.dims(1), node.known_ints(2)
+    axis = int(node.attr("axis", -2))
+    if starts is None or rows is None or update is None or not -len(rows) <= axis < len(rows) == len(update):
+        return
+    size, new = rows[axis], 1 if node.attr("mode", "linear") == "circular" else update[axis]
+    if size is not None and new is not None and any(not 0 <= start <= size - new for start in starts):
+        yield f"the rows begin at {starts}, and must begin from 0 to {size - new}"
+
+
 def _affine_grid(node: Node) -> Iterator[str]:
     theta, size = node.dims(0), node.known_ints(1)
     if theta is None or size is None or len(theta) != 3:
@@ -274,6 +285,7 @@ _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "Split": _split,
     "TfIdfVectorizer": _tf_idf,
     "Tile": _tile,
+    "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
     "Upsample": _scales,
 }

@@ -107,6 +107,7 @@ _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
     "SoftmaxCrossEntropyLoss": _LOSS,
     "SpaceToDepth": {"blocksize": _POSITIVE},
     "Split": {"num_outputs": _POSITIVE},
+    "TensorScatter": {"mode": _one_of("linear", "circular")},
     "TreeEnsemble": {"n_targets": _POSITIVE},
     "TreeEnsembleRegressor": {"n_targets": _POSITIVE},
     "Upsample": _RESIZE,

@@ -77,8 +77,9 @@ def tensor_scatter(node: Node) -> Expr:
         raise Declined(f"rows {list(count)} are written along axis {axis} of {list(shape)}")
     is_ring = node.attr("mode", "linear") == "circular"
     starts = node.x(2) if node.has(2) else relax.op.zeros((shape[0],), "int64")
-    if not is_ring and 0 not in shape:
-        starts = check(node.builder, node.emit(starts), start_guard(node.where, size - new))
+    if 0 not in shape:
+        last = size - 1 if is_ring else size - new
+        starts = check(node.builder, node.emit(starts), start_guard(node.where, last))
 
     def write(rows: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
         def element(*at: tirx.Var) -> tirx.Expr:
