@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from backends.cpu.vector_terms import Bind, Expr, bits, f32, float_of_bits, i32
+from backends.cpu.vector_terms import Bind, Expr, bits, f32, f64, float_of_bits, horner, i32
 
 _MOST_HALVES = 16
 _LOG2 = (
@@ -56,11 +56,11 @@ def _product(bind: Bind, x: Expr, halves: int) -> Expr:
 def _general(bind: Bind, x: Expr, y: Expr) -> Expr:
     magnitude = bind(tirx.abs(x))
     logarithm = bind(_log2(bind, magnitude))
-    wanted = bind(_f64(y) * logarithm)
+    wanted = bind(_widened(y) * logarithm)
     # of 1 and -1 all powers are 1, infinite ones and NaN too; a comparison with NaN is false
-    wanted = bind(tirx.Select(logarithm == _wide(0.0), _wide(0.0), wanted))
-    wanted = bind(tirx.Select(wanted > _wide(_LARGEST), _wide(_LARGEST), wanted))
-    wanted = bind(tirx.Select(wanted < _wide(-_LARGEST), _wide(-_LARGEST), wanted))
+    wanted = bind(tirx.Select(logarithm == f64(0.0), f64(0.0), wanted))
+    wanted = bind(tirx.Select(wanted > f64(_LARGEST), f64(_LARGEST), wanted))
+    wanted = bind(tirx.Select(wanted < f64(-_LARGEST), f64(-_LARGEST), wanted))
     found = bind(tirx.Cast("float32", _exp2(bind, wanted)))
 
     half = bind(y * f32(0.5))
@@ -79,33 +79,22 @@ def _log2(bind: Bind, x: Expr) -> Expr:
     shift = tirx.Select(small, f32(-23.0), f32(0.0))
     exponent = bind(tirx.bitwise_and(bits(scaled) - i32(0x3F2AAAAB), i32(-0x00800000)))
     whole = bind(tirx.Cast("float32", exponent) * f32(1.1920928955078125e-7) + shift)
-    m = bind(_f64(bind(float_of_bits(bits(scaled) - exponent))))
-    s = bind((m - _wide(1.0)) / (m + _wide(1.0)))
-    finite = bind(_horner(bind(s * s), _LOG2) * s + _f64(whole))
+    m = bind(_widened(bind(float_of_bits(bits(scaled) - exponent))))
+    s = bind((m - f64(1.0)) / (m + f64(1.0)))
+    finite = bind(horner(bind(s * s), *_LOG2, constant=f64) * s + _widened(whole))
     special = bind(tirx.Select(x == f32(0.0), f32(float("-inf")), x))
     usual = tirx.And(x > f32(0.0), x < f32(float("inf")))
-    return tirx.Select(usual, finite, _f64(special))
+    return tirx.Select(usual, finite, _widened(special))
 
 
 def _exp2(bind: Bind, x: Expr) -> Expr:
     """2^x in float64; the nearest integer goes to the bits of the exponent."""
-    rounded = bind(x + _wide(_ROUND))
-    fraction = bind(x - (rounded - _wide(_ROUND)))
-    value = tirx.reinterpret("int64", bind(_horner(fraction, _EXP2)))
+    rounded = bind(x + f64(_ROUND))
+    fraction = bind(x - (rounded - f64(_ROUND)))
+    value = tirx.reinterpret("int64", bind(horner(fraction, *_EXP2, constant=f64)))
     raised = tirx.shift_left(tirx.reinterpret("int64", rounded), tirx.const(_MANTISSA, "int64"))
     return tirx.reinterpret("float64", bind(value + raised))
 
 
-def _horner(variable: Expr, coefficients: tuple[float, ...]) -> Expr:
-    result = _wide(coefficients[0])
-    for coefficient in coefficients[1:]:
-        result = result * variable + _wide(coefficient)
-    return result
-
-
-def _wide(value: float) -> Expr:
-    return tirx.const(value, "float64")
-
-
-def _f64(value: Expr) -> Expr:
+def _widened(value: Expr) -> Expr:
     return tirx.Cast("float64", value)

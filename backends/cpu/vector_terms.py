@@ -26,11 +26,17 @@ def i32(value: int) -> Expr:
     return tirx.const(value, "int32")
 
 
-def horner(variable: Expr, *coefficients: float) -> Expr:
-    """Return the polynomial with `coefficients` from the highest power down, in fused multiply-adds."""
-    result = f32(coefficients[0])
+def f64(value: float) -> Expr:
+    """Return a float64 constant."""
+    return tirx.const(value, "float64")
+
+
+def horner(variable: Expr, *coefficients: float, constant: Callable[[float], Expr] = f32) -> Expr:
+    """Return the polynomial with `coefficients` from the highest power down, in fused multiply-adds of the dtype of
+    what `constant` makes."""
+    result = constant(coefficients[0])
     for coefficient in coefficients[1:]:
-        result = result * variable + f32(coefficient)
+        result = result * variable + constant(coefficient)
     return result
 
 

@@ -8,13 +8,13 @@ from math import prod
 
 from tvm import relax, te, tirx
 
-from backends.cuda.legalize.threads import Expr, Threads, Variable, WaitingLine
+from backends.cuda.legalize.threads import FEW_LINES, Expr, Threads, Variable, WaitingLine
 from backends.tensorir.legalize.common import NARROW, FLegalize
 from fusion.bindings import data_of
 from fusion.shapes import static_shape
 
-_FEW_LINES, _SHORT = 1 << 10, 1 << 13
-"""Fewer lines than keep a device busy; steps of a line of which each may add all before it."""
+_SHORT = 1 << 13
+"""Steps of a line of which each may add all before it."""
 
 
 def _scan(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -45,7 +45,7 @@ class _Running:
 
         def loops(operands: Sequence[tirx.Buffer], results: Sequence[tirx.Buffer]) -> tirx.Stmt:
             nest, line = Threads(), self.line
-            is_few = line.before * line.behind < _FEW_LINES and line.steps <= _SHORT
+            is_few = line.before * line.behind < FEW_LINES and line.steps <= _SHORT
             (self._results if is_few else self._lines)(nest, operands[0], results[0])
             return nest.finish()
 

@@ -17,13 +17,13 @@ from math import prod
 from tvm import relax, te, tirx
 
 from backends.cuda.kernels.device_arithmetic import pass_nan
-from backends.cuda.legalize.threads import Expr, Threads, split
+from backends.cuda.legalize.threads import FEW_LINES, Expr, Threads, split
 from backends.tensorir.emit import Nest, int64
 from backends.tensorir.legalize.common import FLegalize, is_float, wide
 from backends.tensorir.legalize.scatters import REDUCTIONS
 
-_FEW_LINES, _PAIRS = 1 << 10, 1 << 19
-"""Fewer threads than keep a device busy; updates that compare their places with all others in as long as one thread
+_PAIRS = 1 << 19
+"""Updates that compare their places with all others in as long as one thread
 takes to write them one after another: some 6 instructions a comparison, of which an A100 has 6,912 lanes, for some 700
 cycles of an update that waits for memory."""
 
@@ -61,7 +61,7 @@ def _scatter_nd(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         def update(at: Expr, element: list[Expr]) -> Expr:
             return tirx.BufferLoad(updates, [*split(at, tuples), *element])
 
-        if lines < _FEW_LINES and count * lines <= _PAIRS:
+        if lines < FEW_LINES and count * lines <= _PAIRS:
             with nest.threads([count, *inner]) as (own, *element):
                 _put_all(nest, out, count, own, element, target=target, update=update, reduction=reduction)
         else:

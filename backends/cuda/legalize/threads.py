@@ -15,6 +15,9 @@ from backends.tensorir.emit import Nest, int64
 
 Expr = Any  # a TensorIR expression
 
+FEW_LINES = 1 << 10
+"""Fewer threads than keep a device busy."""
+
 
 @dataclass(frozen=True)
 class WaitingLine:

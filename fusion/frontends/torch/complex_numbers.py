@@ -26,7 +26,8 @@ def _is_complex(value: Any) -> bool:
     return isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex())
 
 
-def _parts(value: Any) -> _Parts:
+def parts(value: Any) -> _Parts:
+    """Return the parts of a number or of a tensor."""
     if isinstance(value, complex):
         return _Parts(value.real, value.imag)
     if not _is_complex(value):
@@ -45,7 +46,7 @@ def _joined(real: Any, imag: Any) -> Tensor:
 
 
 def _multiplied(left: Any, right: Any, product: Product) -> Any:
-    (a, b), (c, d) = _parts(left), _parts(right)
+    (a, b), (c, d) = parts(left), parts(right)
     if d is None:
         return _joined(product(a, c), product(b, c))
     if b is None:
@@ -64,7 +65,7 @@ def _product_by(product: Product) -> Callable[[Any, Any], Any]:
 def _add(left: Any, right: Any, *, alpha: Any = 1) -> Any:
     if not any(map(_is_complex, (left, right, alpha))):
         return NotImplemented
-    (a, b), (c, d) = _parts(left), _parts(right if alpha == 1 else right * alpha)
+    (a, b), (c, d) = parts(left), parts(right if alpha == 1 else right * alpha)
     if b is None or d is None:
         return _joined(a + c, d if b is None else b)
     return _joined(a + c, b + d)
@@ -73,7 +74,7 @@ def _add(left: Any, right: Any, *, alpha: Any = 1) -> Any:
 def _sub(left: Any, right: Any, *, alpha: Any = 1) -> Any:
     if not any(map(_is_complex, (left, right, alpha))):
         return NotImplemented
-    (a, b), (c, d) = _parts(left), _parts(right if alpha == 1 else right * alpha)
+    (a, b), (c, d) = parts(left), parts(right if alpha == 1 else right * alpha)
     if b is None or d is None:
         return _joined(a - c, -d if b is None else b)
     return _joined(a - c, b - d)
@@ -83,7 +84,7 @@ def _div(left: Any, right: Any) -> Any:
     """A divisor is scaled to a larger part of 1, as its square may be beyond float32."""
     if not (_is_complex(left) or _is_complex(right)):
         return NotImplemented
-    (a, b), (c, d) = _parts(left), _parts(right)
+    (a, b), (c, d) = parts(left), parts(right)
     if d is None:
         return _joined(a / c, b / c)
     if isinstance(right, complex):
@@ -101,13 +102,13 @@ def _reciprocal(x: Tensor) -> Any:
 
 
 def _abs(x: Tensor) -> Any:
-    return torch.hypot(*_parts(x)) if x.is_complex() else NotImplemented
+    return torch.hypot(*parts(x)) if x.is_complex() else NotImplemented
 
 
 def _angle(x: Tensor) -> Any:
     if not x.is_complex():
         return NotImplemented
-    real, imag = _parts(x)
+    real, imag = parts(x)
     return torch.atan2(imag, real)
 
 
@@ -118,7 +119,7 @@ def _polar(length: Tensor, angle: Tensor) -> Tensor:
 def _exp(x: Tensor) -> Any:
     if not x.is_complex():
         return NotImplemented
-    real, imag = _parts(x)
+    real, imag = parts(x)
     return torch.polar(torch.exp(real), imag)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fusion.frontends.fourier_matrix import fourier_matrix
+from fusion.frontends.torch.complex_numbers import parts
 
 aten = torch.ops.aten
 
@@ -38,16 +39,18 @@ def _scale(lengths: Sequence[int], normalization: int) -> float:
 
 _LONGEST = 2048
 """Of complex numbers its matrix has 64 MB, of real ones 16."""
+_ADDED = 8
+"""Up to so many overlapping frames are added in one expression."""
 
 
-def _along(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
-    """Return the products of the rows along an axis, which is the last one of the result."""
-    return torch.matmul(x.movedim(axis, -1), matrix)
+def _flat(z: Tensor, axis: int) -> Tensor:
+    """Return complex rows along an axis, real parts before imaginary ones, along the last one."""
+    return torch.cat([part.movedim(axis, -1) for part in parts(z)], -1)
 
 
-def _parts(z: Tensor) -> tuple[Tensor, Tensor]:
-    pairs = torch.view_as_real(z)
-    return pairs[..., 0], pairs[..., 1]
+def _complex(rows: Tensor, bins: int, axis: int) -> Tensor:
+    """Return what `_flat` takes apart."""
+    return torch.complex(*(half.movedim(-1, axis) for half in rows.split(bins, -1)))
 
 
 def _r2c(x: Tensor, dim: list[int], normalization: int, onesided: bool) -> Any:
@@ -58,8 +61,8 @@ def _r2c(x: Tensor, dim: list[int], normalization: int, onesided: bool) -> Any:
     if length > _LONGEST:
         return NotImplemented
     scale = _scale([x.shape[each] for each in dim], normalization)
-    y = _along(x, axis, transform(length, bins, length, False, scale, x.dtype)[:length])
-    made = torch.complex(*(half.movedim(-1, axis) for half in y.split(bins, -1))).contiguous()
+    y = torch.matmul(x.movedim(axis, -1), transform(length, bins, length, False, scale, x.dtype)[:length])
+    made = _complex(y, bins, axis).contiguous()
     return aten._fft_c2c(made, others, 0, True) if others else made
 
 
@@ -70,8 +73,7 @@ def _c2c(z: Tensor, dim: list[int], normalization: int, forward: bool) -> Any:
     scale = _scale(lengths, normalization)
     for axis, length in zip(dim, lengths, strict=True):
         matrix = transform(length, length, length, not forward, scale * (1 if forward else length), z.dtype.to_real())
-        y = _along(torch.cat([part.movedim(axis, -1) for part in _parts(z)], -1), -1, matrix)
-        z, scale = torch.complex(*(half.movedim(-1, axis) for half in y.split(length, -1))), 1.0
+        z, scale = _complex(torch.matmul(_flat(z, axis), matrix), length, axis), 1.0
     return z.contiguous()
 
 
@@ -87,7 +89,7 @@ def _c2r(z: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> A
     matrix = transform(length, length, bins, True, scale * length, z.dtype.to_real())[:, :length]
     place = torch.arange(bins)
     weights = torch.where((place == 0) | (2 * place == length), 1.0, 2.0).to(matrix.dtype)
-    y = _along(torch.cat([part.movedim(axis, -1) for part in _parts(z)], -1), -1, matrix * weights.repeat(2)[:, None])
+    y = torch.matmul(_flat(z, axis), matrix * weights.repeat(2)[:, None])
     return y.movedim(-1, axis).contiguous()
 
 
@@ -152,12 +154,12 @@ def _istft(
     norm = 1 if normalized else 2
     spectra = z.reshape(-1, bins, frames).transpose(1, 2)
     if one_sided:
-        parts = aten._fft_c2r(spectra, [2], norm, n_fft)
+        samples = aten._fft_c2r(spectra, [2], norm, n_fft)
     else:
-        parts, _ = _parts(aten._fft_c2c(spectra, [2], norm, False))
+        samples = parts(aten._fft_c2c(spectra, [2], norm, False)).real
     start, whole = n_fft // 2 if center else 0, n_fft + step * (frames - 1)
     end = start + length if length is not None else whole - start
-    sums = _overlapped(parts * windows, step)[:, start : min(end, whole)]
+    sums = _overlapped(samples * windows, step)[:, start : min(end, whole)]
     weights = _overlapped((windows * windows).expand(1, frames, n_fft), step)[:, start : min(end, whole)]
     y = torch.nn.functional.pad(sums / weights, (0, max(0, end - whole)))
     return y.reshape(*batch, -1)
@@ -168,16 +170,13 @@ def _overlapped(frames: Tensor, step: int) -> Tensor:
     whole steps as one frame has, each later than the one before."""
     batch, count, length = frames.shape
     steps = -(-length // step)
-    parts = torch.nn.functional.pad(frames, (0, steps * step - length)).reshape(batch, count, steps, step)
+    steps_of = torch.nn.functional.pad(frames, (0, steps * step - length)).reshape(batch, count, steps, step)
     rows = [
-        torch.nn.functional.pad(parts[:, :, index], (0, 0, index, steps - 1 - index)).reshape(batch, -1)
+        torch.nn.functional.pad(steps_of[:, :, index], (0, 0, index, steps - 1 - index)).reshape(batch, -1)
         for index in range(steps)
     ]
     return torch.stack(rows).sum(0) if len(rows) > _ADDED else sum(rows[1:], rows[0])
 
-
-_ADDED = 8
-"""Up to so many overlapping frames are added in one expression."""
 
 RULES = {
     aten._fft_r2c.default: _r2c,

@@ -28,6 +28,7 @@ COST_TEXT = re.compile(r"\bcycles?\b|\bGHz\b|\bGB/s\b|\bas long as starting\b|\b
 ELSEWHERE = {
     "backends/tensorir/inlining.py": "operations, as any machine with vectors counts them",
     "backends/tensorir/legalize/scatters.py": "a legalization, which knows no machine",
+    "backends/cuda/legalize/scatters.py": "a legalization, which knows no device",
     "backends/cpu/limits.py": "how the machine is measured",
     "fusion/frontends/torch/experts.py": "a decomposition of torch's, which is made before there is a machine",
     "fusion/guards/kernel.py": "checks that frontends write before there is a machine",

@@ -226,6 +226,11 @@ def test_what_it_does_not_compute_is_declined(build: Build, shapes: list[tuple[i
         multiply(build, *(drawn("float32", *shape) for shape in shapes))
 
 
+def test_products_of_float64_are_declined() -> None:
+    with pytest.raises(Declined, match="other numbers than two of one type"):
+        multiply(lambda b, x, y: op.matmul(x, y), drawn("float64", 8, 8), drawn("float64", 8, 8))
+
+
 @pytest.mark.parametrize(
     ("point", "reason"),
     [

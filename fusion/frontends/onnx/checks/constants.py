@@ -283,9 +283,9 @@ _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "STFT": _stft,
     "Slice": _slice,
     "Split": _split,
+    "TensorScatter": _tensor_scatter,
     "TfIdfVectorizer": _tf_idf,
     "Tile": _tile,
-    "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
     "Upsample": _scales,
 }
