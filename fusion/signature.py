@@ -228,8 +228,16 @@ def complete_shapes(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[
 
 @dataclass(frozen=True)
 class FallbackNode:
-    """A node that runs on ONNX Runtime inside the module, and why."""
+    """A node that runs on ONNX Runtime inside the module, and why.
+
+    Attributes:
+        op: Its operator, as ONNX calls it.
+        node: Its name, or else that of its first output.
+        reason: Why it is not compiled.
+        subgraph: The key of the subgraph that it is in; "" in files that were saved before they had it.
+    """
 
     op: str
     node: str
     reason: str
+    subgraph: str = ""

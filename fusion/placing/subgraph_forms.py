@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from backends.subgraphs import RUN_SUBGRAPH
 from fusion.bindings import Bindings
 from fusion.errors import FusionError
 from fusion.frontends import import_model
-from fusion.frontends.imported import FallbackNode, ImportedModel, names_called
+from fusion.frontends.imported import ImportedModel, names_called
 from partition.substitution import substitute
 
 _SMALL = 1024
@@ -65,19 +64,8 @@ def with_forms(imported: ImportedModel, forms: Mapping[str, ImportedModel]) -> I
         mod=inlined.pop(""),
         branches=inlined,
         subgraphs={key: data for key, data in imported.subgraphs.items() if key not in forms},
-        fallbacks=tuple(_left(imported, forms)),
+        fallbacks=tuple(node for node in imported.fallbacks if node.subgraph not in forms),
     )
-
-
-def _left(imported: ImportedModel, forms: Mapping[str, ImportedModel]) -> Iterator[FallbackNode]:
-    """Yield the nodes that stay on ONNX Runtime; those of both branches of a condition may have one name."""
-    models = (onnx.ModelProto.FromString(imported.subgraphs[key]) for key in forms)
-    moved = Counter(str(node.name or next(iter(node.output), "")) for model in models for node in model.graph.node)
-    for node in imported.fallbacks:
-        if moved[node.node]:
-            moved[node.node] -= 1
-        else:
-            yield node
 
 
 def _inline(mod: tvm.IRModule, forms: Mapping[str, ImportedModel]) -> tvm.IRModule:

@@ -107,7 +107,16 @@ class OperatorReader:
             reads = self._sources.reads([branch.condition])
             both = (*reads, *(Read(node, type_bytes(binding.var.ty)) for node in results))
             return (self._add(graph, binding.var, "if", tuple(dict.fromkeys(both))),)
-        return (self._add(graph, binding.var, operator_name(value), self._sources.reads(value.args)),)
+        reads = self._sources.reads(value.args)
+        return tuple(self._add(graph, binding.var, op, reads) for op in self._operators(value))
+
+    def _operators(self, call: relax.Call) -> list[str]:
+        """Return what a call of the model computes: of a subgraph of ONNX Runtime all nodes in it, each of which counts
+        as one that reads and makes what the whole does."""
+        name = operator_name(call)
+        if name != RUN_SUBGRAPH:
+            return [name]
+        return [node.op for node in self.imported.fallbacks if node.subgraph == _key_of(call)]
 
     def _branch(self, name: str, call: BranchCall) -> tuple[int, ...]:
         main = self.imported.branches[name]["main"]

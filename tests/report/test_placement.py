@@ -130,6 +130,19 @@ def test_a_model_that_is_wholly_a_fallback() -> None:
     assert (part.backend, part.operators) == ("onnxruntime", ("StringNormalizer",))
 
 
+def test_a_part_that_is_a_fallback_has_the_operators_of_its_nodes() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Det", ["r"], ["d"]),
+        helper.make_node("Det", ["d"], ["e"]),
+        helper.make_node("Acosh", ["e"], ["y"]),
+    ]
+    module = fusion.compile(model(nodes, [("x", FLOAT, [2, 2, 3, 3])], [("y", FLOAT, [])]), cache=False)
+    by_library = [part for part in module.placement.parts if part.backend == "onnxruntime"]
+    assert [part.operators for part in by_library] == [("Det", "Det")]
+    assert {node.subgraph for node in module.specializations[-1].fallbacks} == {by_library[0].call}
+
+
 def test_without_a_form_there_are_no_parts() -> None:
     module = CompiledModule((), (), Settings("{}", "x86_64", 1, ()))
     assert module.placement.parts == ()

@@ -90,7 +90,7 @@ class FallbackPlan:
         model = self._model_of(group, inputs, outputs)
         data = _prepare(model, group)
         key = hashlib.sha256(data).hexdigest()
-        nodes = [FallbackNode(item.node.op_type, item.name, item.reason) for item in group]
+        nodes = [FallbackNode(item.node.op_type, item.name, item.reason, key) for item in group]
         self.subgraphs[key] = OnnxSubgraph(data, tuple(nodes))
         self._emit_call(key, inputs, outputs)
 
@@ -187,10 +187,9 @@ def whole_model(model: onnx.ModelProto, reason: str) -> ImportedModel:
             raise
         raise _refused(named, refusal) from refusal
     inputs, outputs = read_specs(model.graph)
-    nodes = tuple(FallbackNode(item.node.op_type, item.name, reason) for item in items)
-    return ImportedModel(
-        mod=None, inputs=inputs, outputs=outputs, subgraphs={hashlib.sha256(data).hexdigest(): data}, fallbacks=nodes
-    )
+    key = hashlib.sha256(data).hexdigest()
+    nodes = tuple(FallbackNode(item.node.op_type, item.name, reason, key) for item in items)
+    return ImportedModel(mod=None, inputs=inputs, outputs=outputs, subgraphs={key: data}, fallbacks=nodes)
 
 
 def _opset_of(node: NodeProto, model: onnx.ModelProto) -> int:
