@@ -142,7 +142,6 @@ def _unit(kernel: CudaKernel) -> str:
     source = re.sub(narrow, r"__shared__ \1 short \2_bits\3; nv_bfloat16* const \2 = (nv_bfloat16*)\2_bits;", source)
     source = re.sub(r"(for \(int (\w+) = 0; \2 < [^;{}]+; \+\+\2\) \{)", r"\1 const EmulatedTurn emulated{\2};", source)
     return f"""\
-#include "{HEADER}"
 {source}
 UNSEEN static void thread(void** arguments) {{ {kernel.symbol}({values}); }}
 extern "C" {{
@@ -177,16 +176,27 @@ def _emulator() -> ctypes.CDLL:
     return loaded
 
 
+# Structs of four floats stay whole (-fno-tree-sra), so that their loads are seen as one; -O1 takes longer.
+_SEEN = ("-Og", "-fno-tree-sra", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0")
+_OF_KERNELS = (*_SEEN, "-nostdlib", "-nostdinc++", "-fvisibility=hidden", "-D__CUDACC_RTC__", "-w")
+
+
+@functools.cache
+def _header() -> Path:
+    """Return the header with what g++ has made of it beside it: to read it took as long as to compile a kernel."""
+    header = Path(_folder().name) / HEADER.name
+    shutil.copy(HEADER, header)
+    _compile(*_OF_KERNELS, "-x", "c++-header", str(header), "-o", f"{header}.gch")
+    return header
+
+
 @functools.cache
 def _library(unit: str) -> ctypes.CDLL:
     """Return the compiled unit, without any library, the sanitizer's neither: the emulator has its functions."""
     stem = Path(_folder().name) / hashlib.sha256(unit.encode()).hexdigest()[:16]
     source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
     source.write_text(unit)
-    # Structs of four floats stay whole (-fno-tree-sra), so that their loads are seen as one; -O1 takes longer.
-    seen = ["-Og", "-fno-tree-sra", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
-    alone = ["-nostdlib", "-nostdinc++", "-fvisibility=hidden"]
-    _compile(*seen, *alone, "-D__CUDACC_RTC__", "-w", str(source), "-o", str(library))
+    _compile(*_OF_KERNELS, "-include", str(_header()), str(source), "-o", str(library))
     _emulator()
     return ctypes.CDLL(str(library))
 
