@@ -14,7 +14,7 @@ from tvm import relax
 from backends.onnxruntime import fallback
 from fusion.frontends import ImportedModel
 from fusion.passes.guard_operands import GuardOperands
-from tests.passes.modules import UNOPTIMISED
+from tests.passes.modules import build_alone
 
 
 def run(imported: ImportedModel, *arrays: Any) -> list[Any]:
@@ -22,7 +22,7 @@ def run(imported: ImportedModel, *arrays: Any) -> list[Any]:
     subgraphs = [fallback.register(key, data, threads=1) for key, data in imported.subgraphs.items()]
     if imported.mod is None:
         return fallback.run(subgraphs[0], arrays)
-    machine = relax.VirtualMachine(tvm.compile(GuardOperands()(imported.mod), UNOPTIMISED), tvm.cpu())
+    machine = relax.VirtualMachine(build_alone(GuardOperands()(imported.mod)), tvm.cpu())
     result = machine["main"](*(tvm.runtime.tensor(np.asarray(array)) for array in arrays))
     fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [field.numpy() for field in fields]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import tvm_ffi
@@ -10,6 +12,17 @@ import tvm_ffi
 import fusion
 from fusion.runtime import _listing_names_once
 from fusion.system.collector import paused, seldom
+
+
+@contextmanager
+def looking_for_garbage_at(first: int) -> Iterator[tuple[int, int, int]]:
+    """Have Python look for garbage after so many new objects inside; gives all its numbers."""
+    before = gc.get_threshold()
+    gc.set_threshold(first, *before[1:])
+    try:
+        yield gc.get_threshold()
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_garbage_is_collected_again_behind_it() -> None:
@@ -29,21 +42,16 @@ def test_who_has_turned_the_collector_off_finds_it_off() -> None:
 
 
 def test_garbage_is_looked_for_as_often_as_before_behind_what_has_it_looked_for_seldom() -> None:
-    before = gc.get_threshold()
-    with seldom():
-        assert gc.get_threshold()[0] > before[0]
-    assert gc.get_threshold() == before
+    with looking_for_garbage_at(700) as before:
+        with seldom():
+            assert gc.get_threshold()[0] > before[0]
+        assert gc.get_threshold() == before
 
 
 @pytest.mark.parametrize("first", [0, 100_000])
 def test_who_never_or_hardly_ever_looks_for_garbage_does_so_inside(first: int) -> None:
-    before = gc.get_threshold()
-    gc.set_threshold(first, *before[1:])
-    try:
-        with seldom():
-            assert gc.get_threshold() == (first, *before[1:])
-    finally:
-        gc.set_threshold(*before)
+    with looking_for_garbage_at(first) as before, seldom():
+        assert gc.get_threshold() == before
 
 
 def test_a_function_that_was_added_meanwhile_is_among_the_names() -> None:

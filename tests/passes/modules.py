@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import tvm
@@ -12,6 +14,7 @@ from tvm import relax
 from backends.cpu.lowerings import lowerings
 from backends.tensorir.lower_anchors import LowerAnchors
 from fusion.bindings import Bindings, call_name
+from fusion.module.linker import link_objects
 
 Build = Callable[..., relax.Expr]
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
@@ -41,7 +44,25 @@ def evaluate(mod: tvm.IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray
     """Return the outputs of `main`. Channels-last convolutions need our lowering: TVM has none with OIHW weights."""
     if any(getattr(value.attrs, "data_layout", "") == "NHWC" for _, value in calls(mod)):
         mod = LowerAnchors(lowerings(16))(mod)
-    return execute(relax.build(mod, UNOPTIMISED), arrays)
+    return execute(build_alone(mod), arrays)
+
+
+def build_alone(mod: tvm.IRModule) -> relax.VMExecutable:
+    """Return what TVM's own pipeline makes of `mod`, to be compared with.
+
+    Its code is a library: of code that TVM links in memory LLVM makes instructions as well as it can, whatever the
+    target says, which takes longer than all the rest.
+    """
+    executable = relax.build(mod, UNOPTIMISED)
+    codes = list(executable.mod.imports)
+    executable.mod.clear_imports()
+    with tempfile.TemporaryDirectory() as folder:
+        for index, code in enumerate(codes):
+            made, library = Path(folder, f"{index}.o"), Path(folder, f"{index}.so")
+            code.write_to_file(str(made))
+            link_objects([made], library)
+            executable.mod.import_module(tvm.runtime.load_module(str(library)))
+    return executable
 
 
 def execute(executable: relax.VMExecutable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ from fusion.declined import Declined
 from fusion.frontends.relay.call import Call, Operand
 from fusion.frontends.relay.registry import translation_of
 from fusion.frontends.relay.syntax import Position, Value
-from tests.passes.modules import UNOPTIMISED
+from tests.passes.modules import build_alone
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def check(cases: Sequence[Case]) -> None:
     builder = relax.BlockBuilder()
     for index, case in enumerate(cases):
         _add_function(builder, f"case_{index}", case.operator, case.operands, case.attributes, str(case))
-    machine = relax.VirtualMachine(relax.build(builder.get(), UNOPTIMISED), tvm.cpu())
+    machine = relax.VirtualMachine(build_alone(builder.get()), tvm.cpu())
     for index, case in enumerate(cases):
         result = machine[f"case_{index}"](*map(_tensor, _inputs(case.operands)))
         got = [entry.numpy() for entry in (result if isinstance(result, tvm_ffi.Array) else [result])]

@@ -30,7 +30,7 @@ from partition.recurrence import ACTIVATIONS, LENGTHS, Recurrence, recurrence_of
 from tests.backends.cpu.kernels.anchored import TARGETS, Ran, build_scheduled, check
 from tests.backends.cpu.kernels.templates import schedule_with
 from tests.frontends.test_recurrent_layers import layer
-from tests.passes.modules import UNOPTIMISED, execute
+from tests.passes.modules import build_alone, execute
 
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
@@ -84,7 +84,7 @@ class Case:
         if threads:
             executable = build_scheduled(self._scheduled(builder.get(), compiler.machine, threads, share), compiler)
         else:
-            executable = relax.build(builder.get(), UNOPTIMISED)
+            executable = build_alone(builder.get())
         return execute(executable, list(inputs.values()))
 
     def _scheduled(self, mod: tvm.IRModule, machine: Machine, threads: int, share: float | None) -> tvm.IRModule:
