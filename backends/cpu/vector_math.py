@@ -20,6 +20,8 @@ from backends.cpu.arc_functions import ARC_FUNCTIONS
 from backends.cpu.math_without_scalef import WITHOUT_SCALEF
 from backends.cpu.powers import power
 from backends.cpu.vector_terms import (
+    EXP_BETWEEN_ROUNDED,
+    LEAST_DISTANCE,
     ROUND,
     ROUND_BITS,
     Expr,
@@ -303,11 +305,10 @@ def _scale_by_power_of_two(names: _Names, value: Expr, rounded: Expr) -> Expr:
 
 def _exp_polynomial(names: _Names, r: Expr) -> Expr:
     """Return e^r for |r| <= ln(2)/2 within 3e-9 (minimax fit of the relative error, the first two coefficients 1)."""
-    return horner(r, *_EXP)
+    return horner(r, *EXP_BETWEEN_ROUNDED)
 
 
-_EXP = (1.3814539580e-3, 8.3687454461e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1.0, 1.0)
-_EXP2 = tuple(coefficient * 0.6931471805599453 ** (6 - place) for place, coefficient in enumerate(_EXP))
+_EXP2 = tuple(coefficient * 0.6931471805599453 ** (6 - place) for place, coefficient in enumerate(EXP_BETWEEN_ROUNDED))
 """The coefficients of the polynomial that is 2^f for |f| <= 1/2."""
 
 
@@ -348,6 +349,13 @@ def exp2(names: _Names, x: Expr) -> Expr:
     rounded = names.bind(limited + f32(ROUND))
     f = names.bind(limited - (rounded - f32(ROUND)))
     return _scale_by_power_of_two(names, _unless_vanishing(names, x, -151.0, horner(f, *_EXP2)), rounded)
+
+
+def softmax_weight(names: _Names, x: Expr) -> Expr:
+    """e^x for x <= 0, where x is rounded already: 0 below 2^-126, NaN of NaN."""
+    rounded, r = _reduce_by_ln2(names, x)
+    kept = _unless_vanishing(names, x, LEAST_DISTANCE, _exp_polynomial(names, r))
+    return _scale_by_power_of_two(names, kept, rounded)
 
 
 def sigmoid(names: _Names, x: Expr) -> Expr:
@@ -470,5 +478,6 @@ def _sine(names: _Names, x: Expr, quarter: int) -> Expr:
 
 
 APPROXIMATIONS: dict[str, Approximation] = {
-    make.__name__: make for make in (exp, exp2, sigmoid, tanh, erf, gelu, log, log2, log10, log1p, sin, cos)
+    make.__name__: make
+    for make in (exp, exp2, softmax_weight, sigmoid, tanh, erf, gelu, log, log2, log10, log1p, sin, cos)
 }

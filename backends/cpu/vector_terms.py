@@ -16,6 +16,12 @@ ROUND = 12582912.0
 ROUND_BITS = 0x4B400000
 
 
+LEAST_DISTANCE = -87.336540
+"""Just above the logarithm of the least normal number of float32, 2^-126."""
+EXP_BETWEEN_ROUNDED = (1.3814539580e-3, 8.3687454461e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1.0, 1.0)
+"""The coefficients of the polynomial that is e^r for |r| <= ln(2)/2 within 3e-9."""
+
+
 def f32(value: float) -> Expr:
     """Return a float32 constant."""
     return tirx.const(value, "float32")

@@ -74,10 +74,15 @@ class Stage:
         A maximum with a finite initial value is that of a softmax, where NaN propagate through the exponentials. So it
         needs no test for NaN, which `exact_values` adds to other maxima.
         """
-        begins_finite = isinstance(self.identity, tirx.FloatImm) and isfinite(self.identity.value)
-        if self.combine is tirx.Max and begins_finite:
+        if self.is_softmax_maximum:
             return tirx.Select(first > second, first, second)
         return self.combine(first, second)
+
+    @property
+    def is_softmax_maximum(self) -> bool:
+        """Whether this is the maximum of a softmax's row."""
+        begins_finite = isinstance(self.identity, tirx.FloatImm) and isfinite(self.identity.value)
+        return self.combine is tirx.Max and begins_finite
 
     @property
     def points(self) -> Extent:

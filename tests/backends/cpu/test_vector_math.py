@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import tvm
 from tvm import te, tirx
 
 from backends.cpu.vector_math import VectorizeMath
-from backends.tensorir.intrinsics import GELU
+from backends.tensorir.intrinsics import GELU, SOFTMAX_WEIGHT
 from fusion import context
 
 SIZE = 1 << 16
@@ -33,9 +34,18 @@ def gelu64(x: np.ndarray) -> np.ndarray:
     return np.where(x == -np.inf, 0, x * 0.5 * erfc64(-x * math.sqrt(0.5)))
 
 
+def softmax_weight(x: Any) -> Any:
+    return tirx.call_intrin("float32", SOFTMAX_WEIGHT, tirx.min(tirx.const(0.0, "float32"), x))
+
+
+def exp_of_negative64(x: np.ndarray) -> np.ndarray:
+    return np.exp(np.where(x > 0, 0, x))
+
+
 # name -> (TIR call, float64 reference, ulp, absolute error allowed instead)
 FUNCTIONS: dict[str, tuple[Callable, Callable, float, float]] = {
     "exp": (tirx.exp, np.exp, 2, 0),
+    "softmax_weight": (softmax_weight, exp_of_negative64, 2, 1e-16),
     "exp2": (tirx.exp2, np.exp2, 2, 0),
     "tanh": (tirx.tanh, np.tanh, 2, 0),
     "erf": (tirx.erf, erf64, 2, 0),
@@ -101,7 +111,7 @@ def test_error_bound_over_the_whole_range(name: str, has_scalef: bool) -> None:
     assert not bad.any(), f"{name} at {x[bad][:3]}: {ulp[bad][:3]} ulp"
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "gelu", "log", "atan", "asin", "acos"])
+@pytest.mark.parametrize("name", ["exp", "softmax_weight", "tanh", "erf", "gelu", "log", "atan", "asin", "acos"])
 @pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
 def test_the_vectorised_loop_has_no_scalar_calls(name: str, target: str) -> None:
     library = build(FUNCTIONS[name][0], target=context.resolve(target).target, has_scalef="avx512" in target)
@@ -109,7 +119,7 @@ def test_the_vectorised_loop_has_no_scalar_calls(name: str, target: str) -> None
 
 
 # name -> shifts of integers to scale one vector by powers of two
-SHIFTS = {"exp": 1, "exp2": 1, "tanh": 0, "erf": 0}
+SHIFTS = {"exp": 1, "softmax_weight": 1, "exp2": 1, "tanh": 0, "erf": 0}
 
 
 @pytest.mark.parametrize("name", SHIFTS)
@@ -157,6 +167,25 @@ def test_exp_from_the_least_normal_result_to_nothing(has_scalef: bool) -> None:
     x = np.linspace(-180, -86, SIZE, dtype="float32")
     ulp, _ = errors(run(build(tirx.exp, has_scalef=has_scalef), x), np.exp(x.astype("float64")))
     assert ulp.max() <= 2
+
+
+@pytest.mark.parametrize("has_scalef", [False, True])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_weights_of_a_softmax_are_as_exact_as_their_distances(has_scalef: bool) -> None:
+    """2 ulp and a tenth of what half an ulp of the distance makes; 0 or a normal number at the end."""
+    x = np.concatenate([np.linspace(-90, 0, SIZE // 2), -np.logspace(-20, 38, SIZE // 2)]).astype("float32")
+    got = run(build(FUNCTIONS["softmax_weight"][0], has_scalef=has_scalef), x)
+    ulp, _ = errors(got, exp_of_negative64(x.astype("float64")))
+    assert (ulp <= 2 + 0.1 * np.abs(x) / 2)[x > -86.98].all()
+    assert ((got == 0) | (got >= np.finfo("float32").tiny)).all()
+    assert (got[x < -87.34] == 0).all()
+
+
+@pytest.mark.parametrize("has_scalef", [False, True])
+def test_weights_of_a_softmax_keep_nan_of_any_bits(has_scalef: bool) -> None:
+    x = np.resize(np.array([0x7FFFFFFF, 0xFFC00001, 0x7FC00000, 0x7F80FFFF], "uint32"), SIZE).view("float32")
+    call = partial(tirx.call_intrin, "float32", SOFTMAX_WEIGHT)
+    assert np.isnan(run(build(call, has_scalef=has_scalef), x)).all()
 
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "erf"])

@@ -15,13 +15,12 @@ from tvm.ir import Call, Op, Var
 
 from backends.cpu.kernels.attention.read import AttentionStages, Rows, multiply_shares
 from backends.tensorir.emit import Expr
+from backends.tensorir.intrinsics import SOFTMAX_WEIGHT
 from backends.tensorir.softmax_rows import LEAST, SoftmaxForm, softmax_form
 from backends.tensorir.stages import Axis, Stage
 from fusion.declined import Declined
 from fusion.structural import map_nodes
 
-_LEAST_DISTANCE = tirx.const(-87.336540, "float32")
-"""Just above the logarithm of the least normal number of float32, 2^-126."""
 _EXP = Op.get("tirx.exp")
 
 
@@ -49,8 +48,7 @@ def weight_of(distance: Expr) -> Expr:
     Beside the weight of the maximum, which is 1, it is nothing; but each multiply-add with it takes an assist of the
     core's microcode. A mask of -100, as in Swin, makes such weights: its attention took ten times as long.
     """
-    exponential = tirx.exp(tirx.Select(distance < _LEAST_DISTANCE, _LEAST_DISTANCE, distance))
-    return tirx.Select(distance < _LEAST_DISTANCE, tirx.const(0.0, "float32"), exponential)
+    return tirx.call_intrin("float32", SOFTMAX_WEIGHT, distance)
 
 
 def weighing_rows(stages: AttentionStages) -> Rows:

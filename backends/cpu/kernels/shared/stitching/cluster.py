@@ -135,8 +135,8 @@ class Cluster:
             tiles = _Tiles.of_transpose(first, shared, turn, lanes)
         else:
             tiles = _Tiles.of_vectors(_blocked_axis(members, shared), shared, tiling)
-        overlaps = tiles.blocked is not None or not _computes_once(last, machine)
-        full = full if overlaps else {**full, **_in_place(members, full)}
+        may_hold = tiles.blocked is None and _reads_first(last)
+        full = {**full, **_in_place(members, full)} if may_hold else full
         return cls(members=members, inlined=inlined, full=full, machine=machine, tiling=tiling, tiles=tiles, turn=turn)
 
     def describe(self) -> str:
@@ -222,9 +222,14 @@ class Cluster:
             tiled = TiledStage(member.stage, member.accesses, self._loops(member, fixed, start), scope)
             vector_bytes = self.machine.vector_lanes * 4
             if self.turn is None:
-                write_stage(tiled, vector_bytes, self.tiling)
+                write_stage(tiled, vector_bytes, self.tiling, in_place=self._is_in_place(member))
             else:
                 write_transpose(tiled, self.turn, vector_bytes)
+
+    def _is_in_place(self, member: Member) -> bool:
+        """Return whether a stage reads another one from the buffer that it writes."""
+        own = self.full.get(member.stage.buffer)
+        return own is not None and any(own.same_as(self.full.get(load.buffer)) for load in member.accesses.loads)
 
     def _loops(self, member: Member, fixed: dict[SharedAxis, Expr], start: Expr) -> StageLoops:
         """Return the loops of a stage inside a tile that fixes some axes, and whose block begins at `start`."""
@@ -319,17 +324,15 @@ def _divided(unit: Expr, extents: Sequence[Extent]) -> list[Expr]:
     return [*digits, unit] if extents else []
 
 
-def _computes_once(member: Member, machine: Machine) -> bool:
-    """Return whether the vectors of a stage do not overlap."""
-    lanes, vector = machine.vector_lanes * 4 // member.accesses.element_bytes, member.vector
-    if vector is None or vector.var in member.accesses.guarded:
-        return False
-    return not isinstance(vector.extent, int) or vector.extent % lanes == 0
+def _reads_first(member: Member) -> bool:
+    """Return whether a stage reads each element before it stores there: `MapWriter` sees to it where vectors overlap,
+    but not where branches cut a row into segments."""
+    return member.vector is not None and member.vector.var not in member.accesses.guarded
 
 
 def _in_place(members: Sequence[Member], full: Mapping[Var, Var]) -> dict[Var, Var]:
     """Return a stage that the last one reads element by element, with the last one's buffer, which may hold it until
-    then where the last one computes nothing twice.
+    then.
 
     The exponentials of a softmax then bring the lines of its result into the cache while they are computed. us, one
     Zen 4 vCPU, with scratch and in place: 1536 rows of 128 66 and 68, 6144 of 512 1271 and 894, 12288 of 1024 6420 and

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
+from tvm.tirx import ForKind
 
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage, sum_of
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.extents import Extent, difference, extent_of, is_at_most, is_same
+from backends.tensorir.flat_buffers import load_flat, store_flat
 from backends.tensorir.inlining import guards, uses
 from backends.tensorir.open_analyzer import Analyzer
 from backends.tensorir.stages import substitute
-from backends.tensorir.vectors import map_vectors, open_vectors
+from backends.tensorir.vectors import fitting_lanes, map_vectors, open_vectors
 from fusion.structural import contains
 
 _MAX_SEGMENTS = 64
@@ -29,11 +31,13 @@ class MapWriter:
     Attributes:
         lanes: Elements per vector.
         unroll: Vectors that are computed side by side.
+        in_place: Whether it reads what it writes over: a last vector that overlaps the one before it is computed first.
     """
 
     tiled: TiledStage
     lanes: int
     unroll: int
+    in_place: bool
 
     def write(self) -> None:
         """Add the loops."""
@@ -53,12 +57,30 @@ class MapWriter:
             lanes = 1 if may_branch and tiled.branches_on(along, at, begin, extent) else self.lanes
             first = sum_of(along.begin, int64(begin))
             start = int64(0) if tiled.is_guarded else first
+            if self.in_place and isinstance(extent, int) and extent % fitting_lanes(extent, lanes):
+                self._row_in_place(along, at, extent, fitting_lanes(extent, lanes))
+                continue
             for position in self._vectors(along, at, start, extent, lanes):
                 if tiled.is_guarded:
                     here = at | self._in_segment(along, position, first, extent)
                 else:
                     here = at | tiled.scope.enter(along, position)
                 tiled.store(here, *tiled.resolve(here))
+
+    def _row_in_place(self, along: LoopAxis, at: At, extent: int, lanes: int) -> None:
+        tiled = self.tiled
+        nest, last, whole = tiled.nest, extent - lanes, extent // lanes * lanes
+        held = tiled.accumulators(lanes)
+        with nest.run("v", lanes, ForKind.VECTORIZED) as v:
+            names, value = tiled.resolve(at | tiled.scope.enter(along, sum_of(along.begin, last + v)))
+            tiled.scope.name(names)
+            nest.add(store_flat(held, v, value))
+        for position in self._vectors(along, at, along.begin, whole, lanes):
+            here = at | tiled.scope.enter(along, position)
+            tiled.store(here, *tiled.resolve(here))
+        with nest.run("v", lanes, ForKind.VECTORIZED) as v:
+            here = at | tiled.scope.enter(along, sum_of(along.begin, last + v))
+            tiled.store(here, [], load_flat(held, v))
 
     def _vectors(self, along: LoopAxis, at: At, start: Expr, extent: Extent, lanes: int) -> Iterator[Expr]:
         nest, learn = self.tiled.nest, self.tiled.scope.learn

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm.ir import Var
 
+from backends.cpu.kernels.shared.stitching.softmax_weights import with_weights
 from backends.tensorir.accesses import Accesses, stage_accesses
 from backends.tensorir.inlining import inline_stages
 from backends.tensorir.stages import Stage
@@ -24,6 +25,7 @@ class StageGroup:
     @classmethod
     def of(cls, stages: list[Stage], outputs: set[Var]) -> StageGroup:
         """Return `stages`, of which `outputs` are read outside of them."""
+        stages = with_weights(stages)
         inlined = inline_stages(stages, outputs)
         kept = [stage for stage in stages if stage.buffer not in inlined]
         return cls(kept, inlined, outputs, {s.buffer: stage_accesses(s, inlined) for s in kept})

@@ -48,6 +48,26 @@ def test_what_folds_lanes_does_not_grow_exponentially() -> None:
     assert 0 < len(find(simple["f"].body, tirx.Shuffle)) <= 24
 
 
+@pytest.mark.parametrize("width", [3, 8, 41, 1000])
+@pytest.mark.parametrize("build", [op.nn.softmax, op.nn.log_softmax])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_edges_of_softmax(build: Callable, width: int) -> None:
+    """Rows with infinities, NaN of any bits, subnormal, equal, huge and distant elements."""
+    rows = normal(14, width)
+    place = width // 2
+    rows[:6, place] = np.array([0x7FC00000, 0x7FFFFFFF, 0xFF800001, 0x7F800000, 0xFF800000, 0x00000001], "uint32").view(
+        "float32"
+    )
+    rows[6], rows[7], rows[8], rows[9] = -np.inf, 0, np.finfo("float32").max, -3e38
+    rows[10] = np.where(np.arange(width) == place, 0, -np.linspace(80, 110, width))
+    rows[11] = np.where(np.arange(width) == place, 0, -np.float32(1e30))
+    rows[12], rows[13] = rows[12] * 1e-42, rows[13] + 1e6
+    shifted = wide(rows) - rows.max(1, keepdims=True)
+    grown = np.exp(shifted)
+    total = grown.sum(1, keepdims=True)
+    check(lambda b, v: build(v, 1), [rows], grown / total if build is op.nn.softmax else shifted - np.log(total))
+
+
 @pytest.mark.parametrize("shape", SHAPES_2D)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_softmax(shape: tuple[int, int], axis: int) -> None:
@@ -58,13 +78,12 @@ def test_softmax(shape: tuple[int, int], axis: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("width", "scratch"), [(128, 0), (1024, 0), (130, 1), (12, 1)])
-def test_exponentials_wait_in_the_result_where_no_vector_is_computed_twice(
-    width: int, scratch: int, threads: int
-) -> None:
+@pytest.mark.parametrize("width", [128, 1024, 130, 257, 41, 12, 7])
+def test_exponentials_wait_in_the_result(width: int, threads: int) -> None:
+    """Also where the last vector of a row overlaps the one before, and reads what that has stored to."""
     x = normal(300, width) * 5
     kernel = schedule(lambda b, v: op.nn.softmax(op.add(v, v)), [x], AVX2, threads)
-    assert kernel.func.script().count(f"T.alloc_buffer(({width},))") == scratch
+    assert f"T.alloc_buffer(({width},))" not in kernel.func.script()
     grown = np.exp(2 * (wide(x) - x.max(1, keepdims=True)))
     check(lambda b, v: op.nn.softmax(op.add(v, v)), [x], grown / grown.sum(1, keepdims=True))
 
