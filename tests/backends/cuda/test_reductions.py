@@ -32,7 +32,7 @@ run = partial(emulated.run, partial(emit_reductions, device=A100))
 def run_several(build: Build, *arrays: np.ndarray) -> np.ndarray:
     """Return the output of what is several launches."""
     func = prim_func(build, arrays)
-    output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, np.float32)
+    output = np.full([int(n) for n in func.params[-1].ty.shape], np.nan, str(func.params[-1].ty.dtype.dtype))
     run_kernels(generate_kernels("kernel", emit_reductions(func, A100), "sm_80"), [*arrays, output], ORDERS)
     return output
 
@@ -205,6 +205,17 @@ def test_narrow_numbers_are_summed_in_float32_and_rounded_once() -> None:
     done, counts = run(lambda b, x: op.sum(x, 0), x)
     np.testing.assert_allclose(done.astype(np.float64), x.astype(np.float64).sum(0), rtol=2**-10, atol=2**-14)
     assert counts.wide_bytes == x.nbytes + done.nbytes
+
+
+def test_other_results_are_read_by_16_bytes_at_most() -> None:
+    """Sums in float32 that an earlier launch left, behind extremes of float16, of which eight are one access."""
+    x, y = (numbers(30, 320).astype("float16") for _ in range(2))
+
+    def both(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        return op.add(b.emit(op.sum(x, 0)), b.emit(op.max(y, 0)))
+
+    wanted = x.astype(np.float64).sum(0) + y.astype(np.float64).max(0)
+    np.testing.assert_allclose(run_several(both, x, y).astype(np.float64), wanted, rtol=2**-10, atol=2**-14)
 
 
 def test_float64_is_declined() -> None:

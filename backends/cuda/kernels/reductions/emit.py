@@ -202,7 +202,7 @@ def _tile_of_groups(
     stored = item_bytes_of(stage.buffer if behind is None else behind.outputs[0].buffer)
     widest = ACCESS_BYTES // max(found.item_bytes, item_bytes_of(found.weights), stored)
     if behind is not None:
-        widest = min(widest, widest_run(behind, {each.buffer for each in parts.reductions}))
+        widest = min(widest, widest_run(behind, {stage.buffer}))
     return choose_tile(found, widest, stored, device)
 
 
@@ -343,7 +343,7 @@ def _lanes(parts: Reductions, stage: Stage, behind: ElementwiseRegion | None) ->
     read = max(item_bytes_of(load.source) for load in loads(_alone(parts, stage).value))
     many = ACCESS_BYTES // max(read, item_bytes_of(stage.buffer))
     if behind:
-        many = min(widest_run(behind, {each.buffer for each in parts.reductions}), ACCESS_BYTES // read)
+        many = min(widest_run(behind, {stage.buffer}), ACCESS_BYTES // read)
     innermost = next((int(axis.extent) for axis in reversed(stage.spatial) if axis.extent != 1), 1)
     extent = innermost if guards(stage.value) or behind else prod(shape_of(stage.buffer))
     while extent % many:
