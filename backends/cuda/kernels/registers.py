@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Range, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 from tvm_ffi import StructuralKey
 from tvm_ffi.structural import StructuralMutator
 
+from backends.cuda.kernels.affine import analyzer_below
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.flat_buffers import load_flat, store_flat
@@ -59,10 +60,7 @@ class Lanes:
 
     def analyzer(self) -> Analyzer:
         """Return an analyzer that knows the ranges."""
-        analyzer = Analyzer()
-        for var, extent in (*self.ranges, (self.var, self.many)):
-            analyzer.bind(var, Range(int64(0), int64(extent)))
-        return analyzer
+        return analyzer_below((*self.ranges, (self.var, self.many)))
 
     def begin(self, load: TensorLoad) -> Expr | None:
         """Return where in memory the first of them is, of neighbours that one access brings; None where none does."""

@@ -13,12 +13,13 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
+from backends.cuda.kernels.affine import analyzer_over
+from backends.cuda.kernels.inlined import inlined
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
-from backends.tensorir.accesses import flat_index, range_of
+from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import int64
-from backends.tensorir.inlining import Resolver
 from backends.tensorir.legalize.activations import gelu_tanh
-from backends.tensorir.stages import dtype_of, shape_of, substitute
+from backends.tensorir.stages import dtype_of, shape_of
 from fusion.declined import Declined
 
 Expr = Any
@@ -68,16 +69,10 @@ def read_behind(sums: Var, columns: int, region: ElementwiseRegion) -> Behind:
     if len(region.outputs) != 1:
         raise Declined("it has several outputs")
     (stage,) = region.outputs
-    analyzer = Analyzer()
-    for axis in stage.spatial:
-        analyzer.bind(axis.var, range_of(axis))
+    analyzer = analyzer_over(stage.spatial)
     place = flat_index(shape_of(stage.buffer), [axis.var for axis in stage.spatial], analyzer)
     loaded = _Loaded(sums, columns, place, analyzer)
-    resolver = Resolver(region.stages, loaded.load, analyzer)
-    whole = resolver.resolve(stage.value, {})
-    for var, bound in reversed(resolver.bindings):
-        whole = substitute(whole, {var: bound})
-    whole = _uncast(whole)
+    whole = _uncast(inlined(stage.value, region.stages, analyzer, loaded.load))
     under_relu, under_gelu = _under_relu(whole), _under_gelu(whole)
     terms = list(_terms(next((each for each in (under_relu, under_gelu) if each is not None), whole)))
     found = loaded.found

@@ -8,9 +8,9 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import Call, Var
 
+from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.attention.region import AttentionRegion
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import int64
@@ -32,9 +32,7 @@ def logit(region: AttentionRegion, place: Sequence[Var], score: Expr) -> Expr:
         return score
     scores, shape = region.scores, shape_of(region.made)
     parts = list(zip(place, (scores.batches, scores.rows, scores.columns), strict=True))
-    analyzer = Analyzer()
-    for var, extent in parts:
-        analyzer.bind(var, Range(int64(0), int64(extent)))
+    analyzer = analyzer_below(parts)
     batch, row, key = place
     position = analyzer.simplify((batch * scores.rows + row) * scores.columns + key)
 

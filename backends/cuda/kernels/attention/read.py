@@ -8,15 +8,14 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import Var
 
+from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.attention.logits import left_out
 from backends.cuda.kernels.attention.region import AttentionRegion
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
 from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, read_matrices
-from backends.tensorir.emit import int64
 from backends.tensorir.softmax_rows import is_bounded_softmax
 from backends.tensorir.stages import Stage, dtype_of, loads, output_buffers, read_stages, shape_of
 from fusion.declined import Declined
@@ -97,10 +96,9 @@ def _check_operands(scores: MatrixProduct, weighted: MatrixProduct) -> None:
         raise Declined(f"it multiplies {', '.join(sorted(dtypes))}")
     if (weighted.batches, weighted.rows, weighted.depth) != (scores.batches, scores.rows, scores.columns):
         raise Declined("the products have other batches, rows or keys")
-    weights, analyzer = weighted.left, Analyzer()
+    weights = weighted.left
     batch, row, key = weights.batch, weights.outer, weights.depth
-    for var, extent in ((batch, scores.batches), (row, scores.rows), (key, scores.columns)):
-        analyzer.bind(var, Range(int64(0), int64(extent)))
+    analyzer = analyzer_below([(batch, scores.batches), (row, scores.rows), (key, scores.columns)])
     place = (batch * scores.rows + row) * scores.columns + key
     is_plain = weights.condition is None and prod(shape_of(weights.buffer)) == prod(
         (scores.batches, scores.rows, scores.columns)

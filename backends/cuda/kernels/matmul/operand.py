@@ -8,9 +8,10 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Range, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 from tvm.sym import Analyzer
 
+from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.registers import ACCESS_BYTES
 from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import int64
@@ -72,15 +73,12 @@ def read_operand(value: Expr, batch: Sequence[Axis], outer: Sequence[Axis], dept
     if not isinstance(value, TensorLoad) or not value.indices or any(loads(index) for index in value.indices):
         raise Declined("an operand is computed inside of the kernel")
     groups = [(Var(name, "int64"), axes) for name, axes in (("batch", batch), ("outer", outer), ("depth", depth))]
-    analyzer = Analyzer()
-    place: dict[Var, Expr] = {}
+    sizes = {var: prod(int(axis.extent) for axis in axes) for var, axes in groups}
+    analyzer, place = analyzer_below(sizes.items()), dict[Var, Expr]()
     for var, axes in groups:
-        extents = [int(axis.extent) for axis in axes]
-        analyzer.bind(var, Range(int64(0), int64(prod(extents))))
-        place |= dict(zip((axis.var for axis in axes), unravel(var, extents), strict=True))
+        place |= dict(zip((axis.var for axis in axes), unravel(var, [axis.extent for axis in axes]), strict=True))
     position = flat_index(shape_of(value.source), [substitute(index, place) for index in value.indices], analyzer)
     condition = None if condition is None else analyzer.simplify(substitute(condition, place))
-    sizes = {var: prod(int(axis.extent) for axis in axes) for var, axes in groups}
     (at_batch, _), (at_outer, _), (at_depth, _) = groups
     widest = ACCESS_BYTES // item_bytes_of(value.source)
     runs = {along: _run(position, condition, along, sizes, widest) for along in (at_depth, at_outer)}
@@ -110,10 +108,8 @@ def _adjoins(position: Expr, along: Var, sizes: Mapping[Var, int]) -> bool:
 def _is_run(position: Expr, condition: Expr | None, along: Var, sizes: Mapping[Var, int], many: int) -> bool:
     if sizes[along] % many:
         return False
-    run, lane, analyzer = Var("run", "int64"), Var("lane", "int64"), Analyzer()
-    ranges = {**sizes, run: sizes[along] // many, lane: many}
-    for var, extent in ranges.items():
-        analyzer.bind(var, Range(int64(0), int64(extent)))
+    run, lane = Var("run", "int64"), Var("lane", "int64")
+    analyzer = analyzer_below({**sizes, run: sizes[along] // many, lane: many}.items())
     at = analyzer.simplify(substitute(position, {along: run * many + lane}))
     first = analyzer.simplify(substitute(at, {lane: int64(0)}))
     is_along = bool(analyzer.can_prove_equal(at - first, lane))

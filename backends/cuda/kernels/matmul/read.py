@@ -9,16 +9,17 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
-from tvm.sym import Analyzer
 
+from backends.cuda.kernels.affine import analyzer_over, step_of
 from backends.cuda.kernels.device_arithmetic import dtype_of_value
+from backends.cuda.kernels.inlined import inlined
 from backends.cuda.kernels.launch import check_sizes
 from backends.cuda.kernels.matmul.operand import MatrixOperand, read_operand
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, elementwise_region
-from backends.tensorir.accesses import flat_index, range_of
+from backends.tensorir.accesses import flat_index
 from backends.tensorir.inlining import Resolver, uses
 from backends.tensorir.kernel_info import count_work
-from backends.tensorir.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of, substitute
+from backends.tensorir.stages import Axis, Stage, dtype_of, output_buffers, read_stages, shape_of
 from fusion.declined import Declined
 from fusion.structural import map_nodes
 
@@ -125,15 +126,10 @@ def read_factors(anchor: Stage, others: Mapping[Var, Stage]) -> list[Expr]:
     begins_at_zero = isinstance(anchor.identity, tirx.FloatImm) and anchor.identity.value == 0
     if anchor.combine is not tirx.Add or not begins_at_zero or not isinstance(anchor.value, tirx.Mul):
         raise Declined("it is no sum of products")
-    analyzer = Analyzer()
-    for axis in anchor.spatial + anchor.reduce:
-        analyzer.bind(axis.var, range_of(axis))
+    analyzer = analyzer_over(anchor.spatial + anchor.reduce)
     found = []
     for factor in (anchor.value.a, anchor.value.b):
-        resolver = Resolver(others, lambda buffer, indices: tirx.BufferLoad(buffer, list(indices)), analyzer)
-        value = resolver.resolve(factor, {})
-        for var, bound in reversed(resolver.bindings):
-            value = substitute(value, {var: bound})
+        value = inlined(factor, others, analyzer)
         widened = isinstance(value, tirx.Cast) and dtype_of_value(value) == "float32"
         found.append(value.value if widened else value)
     return found
@@ -186,23 +182,16 @@ def behind_sums(
     position = _position(behind, sums)
     if position is None:
         return sums, behind
-    analyzer = _bound(behind)
+    analyzer = analyzer_over(behind.axes)
     own = flat_index([int(axis.extent) for axis in behind.axes], [axis.var for axis in behind.axes], analyzer)
     if analyzer.can_prove_equal(position, own):
         return sums, replace(behind, is_in_order=True)
     return sums, replace(behind, order=_order(behind, sums, position))
 
 
-def _bound(behind: ElementwiseRegion) -> Analyzer:
-    analyzer = Analyzer()
-    for axis in behind.axes:
-        analyzer.bind(axis.var, range_of(axis))
-    return analyzer
-
-
 def _position(behind: ElementwiseRegion, sums: Var) -> Expr | None:
     """Return where the sums are read, over the axes of the outputs; None where that is at several places."""
-    analyzer = _bound(behind)
+    analyzer = analyzer_over(behind.axes)
     positions: list[Expr] = []
 
     def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
@@ -219,9 +208,9 @@ def _position(behind: ElementwiseRegion, sums: Var) -> Expr | None:
 def _order(behind: ElementwiseRegion, sums: Var, position: Expr) -> tuple[int, ...]:
     """Return the places of the axes of the outputs as the sums have them, outermost first; in their own order where
     sums are read at other positions than each once, with all axes after each other."""
-    analyzer, own = _bound(behind), tuple(range(len(behind.axes)))
+    analyzer, own = analyzer_over(behind.axes), tuple(range(len(behind.axes)))
     long = [place for place in own if behind.axes[place].extent != 1]
-    steps = {place: _step(position, behind.axes[place], analyzer) for place in long}
+    steps = {place: step_of(position, behind.axes[place], analyzer) or 0 for place in long}
     found, inner = sorted(long, key=lambda place: -steps[place]), 1
     for place in reversed(found):
         if steps[place] != inner:
@@ -230,12 +219,6 @@ def _order(behind: ElementwiseRegion, sums: Var, position: Expr) -> tuple[int, .
     if found == long or inner != prod(shape_of(sums)):
         return own
     return (*(place for place in own if place not in long), *found)
-
-
-def _step(position: Expr, axis: Axis, analyzer: Analyzer) -> int:
-    """Return by how much a position grows from one element of an axis to the next; 0 where that is no number."""
-    moved = analyzer.simplify(substitute(position, {axis.var: axis.var + 1}) - position)
-    return int(moved.value) if isinstance(moved, tirx.IntImm) else 0
 
 
 def _narrowed(sums: Var, load: TensorLoad) -> Expr:

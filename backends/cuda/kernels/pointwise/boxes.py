@@ -16,11 +16,13 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.sym import Analyzer
 from tvm_ffi.structural import StructuralMutator
 
+from backends.cuda.kernels.affine import AffineIndex, analyzer_over
+from backends.cuda.kernels.inlined import plain_load
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
-from backends.tensorir.accesses import flat_index, range_of
+from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.inlining import Resolver, is_branch
-from backends.tensorir.stages import Axis, shape_of, substitute
+from backends.tensorir.stages import Axis, shape_of
 from fusion.structural import contains, mutate
 
 
@@ -99,8 +101,8 @@ class Box:
 
 def boxes_of(region: ElementwiseRegion) -> dict[Var, Box]:
     """Return what a region reads of each tensor that it reads at one place, as a box."""
-    found = _Found(region.axes)
-    resolver = Resolver(region.stages, lambda buffer, index: tirx.BufferLoad(buffer, list(index)), found.analyzer)
+    found = _Found(region.axes, analyzer_over(region.axes))
+    resolver = Resolver(region.stages, plain_load, found.analyzer)
     values = [resolver.resolve(stage.value, {}) for stage in region.outputs]
     for value in (*(bound for _, bound in resolver.bindings), *values):
         found.read(value, ())
@@ -112,12 +114,8 @@ class _Found:
     """The boxes of what was read so far; None of what is read at several places, or is no box."""
 
     axes: tuple[Axis, ...]
-    analyzer: Analyzer = field(default_factory=Analyzer)
+    analyzer: Analyzer
     boxes: dict[Var, Box | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for axis in self.axes:
-            self.analyzer.bind(axis.var, range_of(axis))
 
     def read(self, value: Expr, known: tuple[Expr, ...]) -> None:
         """Add what an expression reads that is only evaluated where these conditions hold."""
@@ -142,29 +140,17 @@ class _Found:
     def _box(self, load: TensorLoad, known: tuple[Expr, ...]) -> Box | None:
         if not load.indices or any(contains(index, (TensorLoad, lambda read: True)) for index in load.indices):
             return None
-        found = self._affine(flat_index(shape_of(load.source), list(load.indices), self.analyzer))
+        position = flat_index(shape_of(load.source), list(load.indices), self.analyzer)
+        found = AffineIndex.of(position, self.axes, self.analyzer)
         if found is None:
             return None
-        steps, start = found
         extents = tuple(int(axis.extent) for axis in self.axes)
         begin, end = [0 for _ in extents], list(extents)
         for condition in known:
             for place, low, high in self._bounds(condition):
                 begin[place], end[place] = max(begin[place], low), min(end[place], high)
-        box = Box(extents, steps, start, tuple(begin), tuple(end))
+        box = Box(extents, found.steps, found.start, tuple(begin), tuple(end))
         return box if box.is_inside(prod(shape_of(load.source))) else None
-
-    def _affine(self, value: Expr) -> tuple[tuple[int, ...], int] | None:
-        """Return by how much a number grows along each axis, and what it is at their beginning; None where it grows by
-        no constant."""
-        steps = []
-        for axis in self.axes:
-            step = self.analyzer.simplify(substitute(value, {axis.var: axis.var + 1}) - value)
-            if axis.extent != 1 and not isinstance(step, tirx.IntImm):
-                return None
-            steps.append(int(step.value) if axis.extent != 1 else 0)
-        start = self.analyzer.simplify(substitute(value, {axis.var: int64(0) for axis in self.axes}))
-        return (tuple(steps), int(start.value)) if isinstance(start, tirx.IntImm) else None
 
     def _bounds(self, condition: Expr) -> Iterator[tuple[int, int, int]]:
         """Yield the axis, and the indices of it, that a comparison leaves; nothing where it is about none alone."""
@@ -175,15 +161,14 @@ class _Found:
         value = right - left if isinstance(condition, tirx.LE | tirx.LT) else left - right
         if isinstance(condition, tirx.LT | tirx.GT):
             value = value - 1
-        found = self._affine(value)
+        found = AffineIndex.of(value, self.axes, self.analyzer)
         if found is None:
             return
-        steps, start = found
-        moving = [place for place, step in enumerate(steps) if step]
-        if len(moving) == 1 and steps[moving[0]] in (1, -1):
+        moving = [place for place, step in enumerate(found.steps) if step]
+        if len(moving) == 1 and found.steps[moving[0]] in (1, -1):
             (place,) = moving
             extent = int(self.axes[place].extent)
-            yield (place, -start, extent) if steps[place] == 1 else (place, 0, start + 1)
+            yield (place, -found.start, extent) if found.steps[place] == 1 else (place, 0, found.start + 1)
 
 
 _COMPARISONS = (tirx.LE, tirx.LT, tirx.GE, tirx.GT)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from tvm import tirx
-from tvm.ir import Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import Var
 
+from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
 from backends.cuda.kernels.stored_apart import stored_apart
 from backends.tensorir.accesses import flat_index, unravel
@@ -105,9 +105,7 @@ def _reads_along_row(region: RowRegion, stage: Stage) -> bool:
     axes = region.axes_of(stage)
     place = dict(zip((axis.var for axis in axes), unravel(column, [axis.extent for axis in axes]), strict=True))
     place |= {axis.var: tirx.const(0, "int64") for axis in stage.spatial}
-    analyzer = Analyzer()
-    analyzer.bind(region.row, Range(tirx.const(0, "int64"), tirx.const(region.rows, "int64")))
-    analyzer.bind(column, Range(tirx.const(0, "int64"), tirx.const(region.width, "int64")))
+    analyzer = analyzer_below([(region.row, region.rows), (column, region.width)])
     made = {stage.buffer for stage in region.stages}
 
     def load(buffer: Var, indices: Sequence[Expr]) -> Expr:

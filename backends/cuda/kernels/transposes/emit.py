@@ -8,10 +8,10 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import Var
 
 from backends.cuda.codegen.device_functions import barrier
+from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.registers import register
 from backends.cuda.kernels.transposes.read import TransposedRegion, read_transpose
@@ -151,17 +151,16 @@ class _Place:
     def __init__(
         self, parts: TransposedRegion, nest: Nest, at: Sequence[Expr], tile: TransposeTile, kept: Mapping[Var, Var]
     ) -> None:
-        self.parts, self.nest, self.analyzer, self.kept = parts, nest, Analyzer(), kept
+        self.parts, self.nest, self.kept = parts, nest, kept
         *places, own = at
         named = [nest.bind(name, each) for name, each in zip(("outer", "row", "column"), places, strict=True)]
-        conditions = []
-        for var, extent, size in zip(named, parts.sizes, (tile.many, tile.rows, tile.columns), strict=True):
-            self.analyzer.bind(var, Range(int64(0), int64(extent)))
-            conditions += [var < extent] if extent % size else []
+        ranges, tiles = list(zip(named, parts.sizes, strict=True)), (tile.many, tile.rows, tile.columns)
+        conditions = [var < extent for (var, extent), size in zip(ranges, tiles, strict=True) if extent % size]
         self.is_inside = tirx.all(*conditions) if conditions else None
         if tile.unit > 1:
             own = nest.bind("own", own)
-            self.analyzer.bind(own, Range(int64(0), int64(tile.unit)))
+            ranges.append((own, tile.unit))
+        self.analyzer = analyzer_below(ranges)
         outer, row, column = named
         self.known = parts.axes_at(outer, row, column, own)
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
-from tvm.sym import Analyzer
 
+from backends.cuda.kernels.affine import AffineIndex, analyzer_over
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion, read_pointwise
 from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES
-from backends.tensorir.accesses import flat_index, range_of, unravel
+from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import int64
 from backends.tensorir.inlining import Resolver, guards
-from backends.tensorir.stages import dtype_of, item_bytes_of, shape_of, substitute
+from backends.tensorir.stages import dtype_of, item_bytes_of, shape_of
 from fusion.declined import Declined
 
 Expr = Any
@@ -102,9 +102,7 @@ def read_transpose(func: tirx.PrimFunc) -> TransposedRegion:
 
 def _positions(region: ElementwiseRegion) -> dict[Var, list[Expr]]:
     """Return where in each buffer the outputs read, over their axes."""
-    analyzer = Analyzer()
-    for axis in region.axes:
-        analyzer.bind(axis.var, range_of(axis))
+    analyzer = analyzer_over(region.axes)
     found: dict[Var, list[Expr]] = {}
 
     def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
@@ -123,18 +121,11 @@ def _rows(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes along which a position grows by one unit, and those of the unit, the last axes that lie as in the
     outputs; () where the former are the last ones but for these."""
-    analyzer = Analyzer()
     axes = {place: region.axes[place] for place in long}
-    for axis in region.axes:
-        analyzer.bind(axis.var, range_of(axis))
-    steps = {}
-    rest = position
-    for place, axis in axes.items():
-        step = analyzer.simplify(substitute(position, {axis.var: axis.var + 1}) - position)
-        if not isinstance(step, tirx.IntImm):
-            return (), ()
-        steps[place] = int(step.value)
-        rest = rest - axis.var * step
+    found = AffineIndex.of(position, list(axes.values()), analyzer_over(region.axes))
+    if found is None:
+        return (), ()
+    steps = dict(zip(long, found.steps, strict=True))
     unit, together = tuple[int, ...](), 1
     for place in reversed(long):
         if steps[place] != together:
@@ -143,7 +134,7 @@ def _rows(
     others = long[: len(long) - len(unit)]
     first = [place for place in others if steps[place] == together]
     is_turned = len(first) == 1 and steps[others[-1]] > together
-    if not is_turned or not isinstance(analyzer.simplify(rest), tirx.IntImm):
+    if not is_turned:
         return (), ()
     rows = first
     for place in reversed(others[: others.index(first[0])]):

@@ -14,11 +14,12 @@ from itertools import product
 from math import gcd
 
 from tvm import tirx
-from tvm.ir import Range, Var
+from tvm.ir import Var
 from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 
 from backends.cuda.devices import STATIC_SHARED, WARP
+from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.runs import GOOD_SHARE, SECTOR_BYTES
 from backends.cuda.kernels.transposes.read import SHORT, TransposedRegion
 from backends.tensorir.emit import Expr, Nest, int64
@@ -237,11 +238,10 @@ class _AnyPlace:
     @classmethod
     def of(cls, parts: TransposedRegion, buffer: Var, rows: int) -> _AnyPlace:
         """Return one, of tiles of so many rows."""
-        (outer, height, width), analyzer = parts.sizes, Analyzer()
+        outer, height, width = parts.sizes
         names = {name: Var(name, "int64") for name in ("outer", "row_tile", "row", "column", "own")}
-        for var, extent in zip(names.values(), (outer, -(-height // rows), rows, width, parts.together), strict=True):
-            analyzer.bind(var, Range(int64(0), int64(extent)))
-        return cls(parts, buffer, rows, **names, analyzer=analyzer)
+        extents = (outer, -(-height // rows), rows, width, parts.together)
+        return cls(parts, buffer, rows, **names, analyzer=analyzer_below(zip(names.values(), extents, strict=True)))
 
     def position(self, outer: Expr, row: Expr, column: Expr, own: Expr) -> Expr:
         """Return where in memory an element is."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Range, Var
-from tvm.sym import Analyzer
+from tvm.ir import Var
 
+from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
 from backends.cuda.libraries.behind import Behind, read_behind
@@ -67,9 +67,7 @@ def _layout(operand: MatrixOperand, batches: int) -> OperandLayout:
     if operand.condition is not None:
         raise Declined("an operand is read through a window with a padding")
     extents = {operand.batch: batches, operand.outer: operand.extent, operand.depth: operand.depths}
-    analyzer = Analyzer()
-    for var, extent in extents.items():
-        analyzer.bind(var, Range(int64(0), int64(extent)))
+    analyzer = analyzer_below(extents.items())
 
     def at(*one: Var) -> int:
         known = {var: int64(int(any(var.same_as(each) for each in one))) for var in extents}

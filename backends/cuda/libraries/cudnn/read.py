@@ -10,13 +10,13 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 from tvm.sym import Analyzer
 
+from backends.cuda.kernels.affine import analyzer_over
 from backends.cuda.kernels.matmul.read import behind_sums, read_factors
 from backends.cuda.libraries.behind import Behind, read_behind
 from backends.cuda.libraries.call import DeviceLibraryCall
 from backends.cuda.libraries.cudnn.convolution import LibraryConvolution
 from backends.cuda.libraries.mark import parameter_of
 from backends.cuda.libraries.sums import DTYPES
-from backends.tensorir.accesses import range_of
 from backends.tensorir.emit import int64
 from backends.tensorir.inlining import is_branch
 from backends.tensorir.stages import (
@@ -86,9 +86,7 @@ class _Window:
     def of(cls, anchor: Stage, image: Expr, weight: Expr) -> _Window:
         n, y, x, o = anchor.spatial
         ry, rx, rc = anchor.reduce
-        analyzer = Analyzer()
-        for axis in anchor.spatial + anchor.reduce:
-            analyzer.bind(axis.var, range_of(axis))
+        analyzer = analyzer_over(anchor.spatial + anchor.reduce)
         condition = None
         if isinstance(image, Call) and is_branch(image):
             condition, image, otherwise = image.args
