@@ -11,9 +11,10 @@ from tvm.relax import op
 
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.devices import A100
-from backends.cuda.kernels.reductions.brought import ReductionRuns, runs_of
-from backends.cuda.kernels.reductions.emit import _alone, _given_to, _lanes, emit_reductions
-from backends.cuda.kernels.reductions.read import read_reductions
+from backends.cuda.kernels.reductions.emit import emit_reductions
+from backends.cuda.kernels.reductions.read import Reduction, read_reductions
+from backends.cuda.kernels.reductions.runs.choose import runs_of
+from backends.cuda.kernels.reductions.runs.plan import ReductionRuns
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
 from tests.backends.cuda import emulated
 from tests.backends.cuda.emulated import numbers
@@ -36,9 +37,8 @@ def by_channels(*shape: int, window: int) -> list[np.ndarray]:
 def runs_for(build: Build, arrays: list[np.ndarray]) -> ReductionRuns | None:
     """Return how the one reduction of a region is brought."""
     parts = read_reductions(prim_func(build, arrays))
-    (stage,), (behind,) = parts.reductions, parts.regions
-    many = _lanes(parts, stage, behind)
-    return runs_of(_alone(parts, stage), _given_to(behind, stage), stored_bytes=arrays[0].itemsize, many=many)
+    (stage,), (epilogue,) = parts.reductions, parts.regions
+    return runs_of(Reduction(stage, parts.elementwise, epilogue))
 
 
 @pytest.mark.parametrize(("shape", "window"), [((1, 12, 12, 200), 3), ((1, 5, 20, 68), 3), ((1, 9, 31, 120), 5)])

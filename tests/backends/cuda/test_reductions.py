@@ -13,7 +13,8 @@ from tvm.relax import op
 
 from backends.cuda.codegen.device_code import generate_kernels
 from backends.cuda.devices import A100
-from backends.cuda.kernels.reductions.emit import _alone, emit_reductions
+from backends.cuda.kernels.inlined import inlined_stage
+from backends.cuda.kernels.reductions.emit import emit_reductions
 from backends.cuda.kernels.reductions.groups.read import grouped_sum
 from backends.cuda.kernels.reductions.read import read_reductions
 from backends.cuda.lowerings import LOWERINGS
@@ -330,7 +331,7 @@ def test_what_is_no_convolution_in_groups_keeps_its_own_loops() -> None:
 
     def sums(build: Build, *arrays: np.ndarray) -> list[object]:
         parts = read_reductions(prim_func(build, arrays))
-        return [grouped_sum(_alone(parts, stage)) for stage in parts.reductions]
+        return [grouped_sum(inlined_stage(stage, parts.elementwise)) for stage in parts.reductions]
 
     def of_padded(b: relax.BlockBuilder, *given: relax.Expr) -> relax.Expr:
         x, *others = given

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
@@ -48,12 +49,25 @@ class ElementwiseRegion:
         extents = [int(self.axes[place].extent) for place in self.order]
         return next((extent for extent in reversed(extents) if extent != 1), 1)
 
+    @property
+    def elements(self) -> int:
+        """Of each output."""
+        return prod(int(axis.extent) for axis in self.axes)
+
+    def read(self) -> set[Var]:
+        """Return all that the outputs are made of."""
+        return self._read_by(lambda stage: {load.source for load in loads(stage.value)})
+
     def read_beside(self) -> set[Var]:
         """Return what neighbours of the outputs read, or compute, beside each other; not integers that say for all of
         them alike where another tensor is read, as of which row."""
+        return self._read_by(_read_beside)
+
+    def _read_by(self, read_of: Callable[[Stage], set[Var]]) -> set[Var]:
+        """Return what the outputs and the stages that they read are told to read."""
         found, waiting = set[Var](), list(self.outputs)
         while waiting:
-            read = _read_beside(waiting.pop()) - found
+            read = read_of(waiting.pop()) - found
             found |= read
             waiting += [self.stages[buffer] for buffer in read if buffer in self.stages]
         return found

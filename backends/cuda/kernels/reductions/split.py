@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, isqrt, prod
 
 from tvm import tirx
 from tvm.ir import Var
-from tvm.sym import Analyzer
 
 from backends.cuda.devices import CudaDevice
+from backends.cuda.kernels.affine import analyzer_over, step_of
 from backends.cuda.kernels.pointwise.emit import THREADS
-from backends.tensorir.accesses import flat_index, range_of, unravel
+from backends.tensorir.accesses import flat_index, unravel
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.inlining import uses
 from backends.tensorir.stages import Axis, Stage, dtype_of, loads, shape_of, substitute
@@ -99,9 +98,7 @@ def _in_parts(stage: Stage, many: int, length: int, *, in_rows: bool) -> SplitRe
 
 def _behind_sector(stage: Stage) -> Expr:
     """Return how many elements behind the beginning of a sector a row begins, of what is read along it."""
-    analyzer, first = Analyzer(), {axis.var: int64(0) for axis in stage.reduce}
-    for axis in (*stage.spatial, *stage.reduce):
-        analyzer.bind(axis.var, range_of(axis))
+    analyzer, first = analyzer_over((*stage.spatial, *stage.reduce)), {axis.var: int64(0) for axis in stage.reduce}
     along = next(load for load in loads(stage.value) if any(uses(load, axis.var) for axis in stage.reduce))
     begin = flat_index(shape_of(along.source), list(along.indices), analyzer)
     return analyzer.simplify(tirx.floormod(substitute(begin, first), int64(_ALIGNED)))
@@ -110,17 +107,9 @@ def _behind_sector(stage: Stage) -> Expr:
 def _place_of_part(stage: Stage) -> int:
     """Return before which axis of the results parts adjoin: what one element of the reduction has of these lies before
     what the next one has."""
-    analyzer = Analyzer()
-    for axis in (*stage.spatial, *stage.reduce):
-        analyzer.bind(axis.var, range_of(axis))
-    innermost = stage.reduce[-1].var
-    steps = []
-    for load in loads(stage.value):
-        at = flat_index(shape_of(load.source), list(load.indices), analyzer)
-        step = analyzer.simplify(substitute(at, {innermost: innermost + 1}) - at)
-        steps += [int(step.value)] if isinstance(step, tirx.IntImm) else []
-    return _place_of_step(max(steps, default=0), [int(axis.extent) for axis in stage.spatial])
-
-
-def _place_of_step(step: int, extents: Sequence[int]) -> int:
-    return next((place for place in range(len(extents) + 1) if prod(extents[place:]) == step), 0)
+    analyzer = analyzer_over((*stage.spatial, *stage.reduce))
+    read = (flat_index(shape_of(load.source), list(load.indices), analyzer) for load in loads(stage.value))
+    steps = (step_of(position, stage.reduce[-1], analyzer) for position in read)
+    longest = max((step for step in steps if step is not None), default=0)
+    extents = [int(axis.extent) for axis in stage.spatial]
+    return next((place for place in range(len(extents) + 1) if prod(extents[place:]) == longest), 0)

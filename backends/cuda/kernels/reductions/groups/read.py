@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from tvm import tirx
-from tvm.ir import Call, Range, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 from tvm.sym import Analyzer
 
+from backends.cuda.kernels.affine import AffineIndex, analyzer_below
 from backends.tensorir.accesses import flat_index
 from backends.tensorir.emit import Expr, int64
 from backends.tensorir.inlining import is_branch
-from backends.tensorir.stages import Stage, dtype_of, item_bytes_of, loads, shape_of, substitute
+from backends.tensorir.stages import Axis, Stage, dtype_of, item_bytes_of, loads, shape_of, substitute
 from fusion.structural import find
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -146,9 +147,11 @@ def _grouped(stage: Stage, image: TensorLoad, weights: TensorLoad, conditions: S
     group, own = Var("group", "int64"), Var("own", "int64")
     of_image = {var: size for var, size in sizes.items() if not var.same_as(o)} | {group: made // width, own: width}
     parted = [substitute(index, {o: group * width + own}) for index in image.indices]
+    analyzer = analyzer_below(sizes.items())
     try:
         by_image, by_row, by_column, by_channel = (_Place.of(index, of_image) for index in parted)
-        taken = _Place.of(flat_index(shape_of(weights.source), list(weights.indices), _analyzer(sizes)), sizes)
+        position = flat_index(shape_of(weights.source), list(weights.indices), analyzer)
+        taken = _Place.of(position, sizes)
         reduced = [axis.var for axis in stage.reduce if axis.extent != 1]
         taps = [_only([var for var in reduced if var in place.steps]) for place in (by_row, by_column, by_channel)]
         depth = 1 if taps[2] is None else sizes[taps[2]]
@@ -164,7 +167,6 @@ def _grouped(stage: Stage, image: TensorLoad, weights: TensorLoad, conditions: S
         return None
     steps = [taken.steps.get(tap, 0) for tap in taps]
     borders = [each for place, size in ((2, breadth), (1, height)) for each in _inside(image.indices[place], size)]
-    analyzer = _analyzer(sizes)
     if not (is_read and is_all and is_beside and all(_is_any(each, borders, analyzer) for each in conditions)):
         return None
     return GroupedSum(
@@ -187,17 +189,11 @@ class _Place:
     @classmethod
     def of(cls, index: Expr, sizes: Mapping[Var, int]) -> _Place:
         """Return an index over these axes."""
-        analyzer, steps = _analyzer(sizes), dict[Var, int]()
-        index = analyzer.simplify(index)
-        for var, size in sizes.items():
-            step = analyzer.simplify(substitute(index, {var: var + 1}) - index) if size > 1 else int64(0)
-            if not isinstance(step, tirx.IntImm) or step.value < 0:
-                raise _OtherForm
-            steps |= {var: int(step.value)} if step.value else {}
-        start = analyzer.simplify(substitute(index, {var: int64(0) for var in sizes}))
-        if not isinstance(start, tirx.IntImm):
+        analyzer = analyzer_below(sizes.items())
+        affine = AffineIndex.of(analyzer.simplify(index), [Axis(*each) for each in sizes.items()], analyzer)
+        if affine is None or any(step < 0 for step in affine.steps):
             raise _OtherForm
-        return cls(int(start.value), steps)
+        return cls(affine.start, {var: step for var, step in zip(sizes, affine.steps, strict=True) if step})
 
     def is_made_of(self, steps: Mapping[Var | None, int], sizes: Mapping[Var, int]) -> bool:
         """Return whether it is the sum of these axes by these steps, but for axes of one place."""
@@ -231,10 +227,3 @@ def _is_any(condition: Expr, borders: Sequence[Expr], analyzer: Analyzer) -> boo
     sign, less = known[type(condition)]
     distance = (condition.b - condition.a) * sign - less
     return any(analyzer.can_prove_equal(distance, each) for each in borders)
-
-
-def _analyzer(sizes: Mapping[Var, int]) -> Analyzer:
-    made = Analyzer()
-    for var, size in sizes.items():
-        made.bind(var, Range(int64(0), int64(size)))
-    return made
