@@ -10,7 +10,7 @@ from tvm import tirx
 
 from backends.cpu.vector_terms import Bind, Expr, bits, f32, f64, float_of_bits, horner, i32
 
-_MOST_HALVES = 16
+_MOST_QUARTERS = 32
 _LOG2 = (
     0.34836785636760403, 0.41120828562710154, 0.5770922966918841, 0.9617966221207286, 2.8853900818355878,
 )  # fmt: skip
@@ -28,23 +28,24 @@ _LARGEST = 250.0
 
 
 def power(bind: Bind, x: Expr, exponent: Expr) -> Expr:
-    """x^exponent: of a constant that is a multiple of 1/2, 8 at most, products, quotients and a square root; otherwise
-    within 1 ulp, and what C defines of zeros, infinities, NaN and negative numbers."""
+    """x^exponent: of a constant that is a multiple of 1/4, 8 at most, products, quotients and square roots, x^0.75
+    within 2.5 ulp; otherwise within 1 ulp. It is what C defines of zeros, infinities, NaN and negative numbers."""
     if isinstance(exponent, tirx.FloatImm | tirx.IntImm):
-        halves = abs(float(exponent.value)) * 2
-        if halves <= _MOST_HALVES and halves == int(halves):  # not of NaN
-            result = _product(bind, bind(x), int(halves))
+        quarters = abs(float(exponent.value)) * 4
+        if quarters <= _MOST_QUARTERS and quarters == int(quarters):  # not of NaN
+            result = _product(bind, bind(x), int(quarters))
             return f32(1.0) / result if float(exponent.value) < 0 else result
     return _general(bind, bind(x), bind(exponent))
 
 
-def _product(bind: Bind, x: Expr, halves: int) -> Expr:
-    """Return x^(halves / 2) by repeated squaring; of an odd number of halves, -0 and -inf as of 0 and inf."""
+def _product(bind: Bind, x: Expr, quarters: int) -> Expr:
+    """Return x^(quarters / 4) by repeated squaring; where that is no whole power, of -0 and -inf as of 0 and inf."""
     result, square = f32(1.0), x
-    if halves % 2:
-        root = tirx.abs(tirx.sqrt(x))
+    whole, part = divmod(quarters, 4)
+    if part:
+        half = bind(tirx.abs(tirx.sqrt(x)))
+        root = half if part == 2 else tirx.sqrt(half) if part == 1 else half * tirx.sqrt(half)
         result, square = tirx.Select(x == f32(float("-inf")), f32(float("inf")), root), bind(tirx.abs(x))
-    whole = halves // 2
     while whole:
         if whole % 2:
             result = square if isinstance(result, tirx.FloatImm) else result * square

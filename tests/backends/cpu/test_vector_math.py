@@ -203,12 +203,26 @@ def test_float64_is_left_alone() -> None:
     assert "exp@" in build(tirx.exp, "float64").mod.inspect_source("asm")
 
 
-@pytest.mark.parametrize("exponent", [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0])
+@pytest.mark.parametrize("exponent", [-2.0, -1.25, -1.0, -0.75, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 6.75, 7.0])
 def test_constant_powers_become_products(exponent: float) -> None:
     library = build(lambda v: tirx.pow(v, tirx.const(exponent, "float32")))
     assert "powf@" not in library.mod.inspect_source("asm")
     x = np.random.default_rng(1).uniform(0.1, 4, SIZE).astype("float32")
     np.testing.assert_allclose(run(library, x), x.astype("float64") ** exponent, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "ulp_allowed"), [(0.25, 1), (0.5, 1), (0.75, 2.5), (1.75, 3), (-0.25, 2), (-0.75, 4)]
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_roots_over_the_whole_range(exponent: float, ulp_allowed: float) -> None:
+    x = points()
+    library = build(lambda v: tirx.pow(v, tirx.const(exponent, "float32")))
+    expected = x.astype("float64") ** exponent
+    expected[np.isneginf(x)] = math.inf if exponent > 0 else 0  # NumPy's power by 1/2 is sqrt, NaN there
+    ulp, absolute = errors(run(library, x), expected)
+    bad = (ulp > ulp_allowed) & (absolute > 0)
+    assert not bad.any(), f"{x[bad][:3]}: {ulp[bad][:3]} ulp"
 
 
 @pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
