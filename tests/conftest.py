@@ -11,7 +11,6 @@ import pytest
 
 from fusion.module.program import Program
 from fusion.module.stand_in import StandIn
-from fusion.system.collector import seldom
 from tests import internal_errors
 from tests.kept_code import quick_kernels, sharing_code
 
@@ -27,13 +26,6 @@ def pytest_collection_finish() -> None:
     through it again and again took 4% of the CPU time of tests that compile."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def garbage_seldom() -> Iterator[None]:
-    """Look for garbage as seldom as while a model is compiled: it took 6% of the CPU time of tests of kernels."""
-    with seldom():
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
