@@ -14,6 +14,7 @@ import torch
 from fusion.frontends.torch import (
     attention,
     complex_numbers,
+    composite_operators,
     elementwise,
     experts,
     fourier,
@@ -40,6 +41,7 @@ def decompositions() -> dict[Any, Rule]:
 
 @functools.cache
 def _of_torch() -> dict[Any, Rule]:
+    composite_operators.install()
     table: dict[Any, Rule] = dict(torch.export.default_decompositions())
     for family in (attention, complex_numbers, elementwise, fourier, indexing, pooling, reductions, resampling):
         table.update(family.RULES)
