@@ -55,6 +55,8 @@ def build_alone(mod: tvm.IRModule) -> relax.VMExecutable:
     """
     executable = relax.build(mod, UNOPTIMISED)
     codes = list(executable.mod.imports)
+    if not all(code.kind == "llvm" for code in codes):
+        return executable  # without a kernel it has an empty module of C
     executable.mod.clear_imports()
     with tempfile.TemporaryDirectory() as folder:
         for index, code in enumerate(codes):

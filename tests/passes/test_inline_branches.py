@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from fusion.bindings import Bindings
 from fusion.frontends.imported import branch_call, read_branch_call
 from fusion.passes.inline_branches import InlineBranches
-from tests.passes.modules import execute, module, normal
+from tests.passes.modules import build_alone, execute, module, normal
 
 X = normal(2, 3)
 TENSOR = relax.TensorType((2, 3), "float32")
@@ -56,7 +56,7 @@ def kernels(mod: tvm.IRModule) -> set[str]:
 
 def check(mod: tvm.IRModule, then: np.ndarray, otherwise: np.ndarray) -> None:
     """Run `mod` on both conditions."""
-    executable = relax.build(mod, "llvm")
+    executable = build_alone(mod)
     for value, expected in ((True, then), (False, otherwise)):
         (found,) = execute(executable, [X, np.array(value)])
         np.testing.assert_allclose(found, expected, rtol=1e-6)
