@@ -6,6 +6,7 @@ from functools import partial
 
 from tvm import relax, te
 
+from backends.cpu.kernels.conv2d.taps_to_pixels import pays_as_taps, taps_to_pixels
 from backends.cpu.kernels.shared.lowering.constant_matmul import matmul_of
 from backends.cpu.kernels.shared.lowering.operands import (
     BFLOAT16,
@@ -55,6 +56,9 @@ def lower_conv2d(builder: relax.BlockBuilder, call: relax.Call, lanes: int) -> r
         packed = packed_constant(pack_conv2d_joined, constant_weights(call), groups, lanes, merged, joined)
         dtype = str(call.ty.dtype.dtype)
         compute = partial(_convolve_joined, channels=channels, window=window, joined=joined, dtype=dtype)
+    elif is_constant(weight) and groups == 1 and pays_as_taps(static_shape(weight), window, lanes):
+        values = constant_weights(call)
+        return taps_to_pixels(builder, data, weight=values, window=window, shape=static_shape(call), lanes=lanes)
     else:
         packed = packed_weights(builder, weight, CONV2D_PANELS, groups, lanes)
         compute = partial(_convolve, channels=channels, window=window, is_known=is_constant(weight))
