@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -65,6 +66,8 @@ class AccessSummary:
         moves: For `REORDER`, whether any element changes its place in memory (a reshape moves none).
         anchor: For `ANCHOR`, the kind of anchor.
         pools: Whether it is a max pooling, marked by `POOL`.
+        reads: For `ELEMENTWISE`, how often its expression has an element of an operand, those of a choice twice: its
+            condition is known to both of its sides.
     """
 
     kind: MappingKind
@@ -74,6 +77,7 @@ class AccessSummary:
     moves: bool = False
     anchor: str = ""
     pools: bool = False
+    reads: int = 1
 
     @property
     def elements(self) -> int:
@@ -165,7 +169,9 @@ def _injective(func: tirx.PrimFunc, blocks: Sequence[SBlock], shape: tuple[int, 
     axes = [axis.var for axis in blocks[0].iter_vars]
     extents = [int(axis.dom.extent) for axis in blocks[0].iter_vars]
     if all(_is_broadcast(load, axes) for load in reads) and not _conditional(blocks[0]):
-        return AccessSummary(MappingKind.ELEMENTWISE, shape)
+        most = max(Counter(load.source for load in reads).values(), default=1)
+        chooses = contains(blocks[0].body, (tirx.Select, lambda choice: True))
+        return AccessSummary(MappingKind.ELEMENTWISE, shape, reads=most * (1 + chooses))
     if len(reads) == 1 and prod(static_shape(reads[0].source)) == prod(shape) and not _conditional(blocks[0]):
         return AccessSummary(MappingKind.REORDER, shape, (), *_movement(reads[0], axes, extents))
     return AccessSummary(MappingKind.OPAQUE, shape)

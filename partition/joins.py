@@ -16,6 +16,11 @@ MOST_MEMBERS = 64
 of 3000 elementwise operators took 5.3 s to partition without this limit, and takes 0.3 s. The largest group of the zoo
 has 18 operators."""
 
+MOST_TERMS = 256
+"""The most elements of operands in the expression that a kernel stores, every operator in it written in the place of
+its result, as TVM's simplifier has it: x (1 - x / 10) twenty times has a million, and took 177 s to compile; 81 in
+nested choices took 3 s."""
+
 MOVES = (MappingKind.REORDER, MappingKind.GATHER)
 """Kinds that are fused with all of their consumers, or with none of them."""
 
@@ -44,6 +49,8 @@ def why_not_merged(
         return f"a kernel of more than {MOST_MEMBERS} operators"
     if len(mine) > 1 and anchors_of((*mine, *theirs)):
         return "the consumer is already part of another kernel"
+    if _terms((*theirs, *mine)) > MOST_TERMS:
+        return f"an expression of more than {MOST_TERMS} terms"
     inside = {*mine, *theirs, *others}
     if producer.access.kind in MOVES and (producer.escapes or not inside.issuperset(producer.consumers)):
         return "the producer has other consumers"
@@ -54,6 +61,17 @@ def why_not_merged(
     if not groups.can_merge(producer, node):
         return "a path between them leaves the kernel"
     return profitability.why_not_fused([*theirs, node]) if joins_products(theirs, node) else ""
+
+
+def _terms(members: Collection[DataflowNode]) -> int:
+    """Return how many elements of operands are in the longest expression of a kernel; what other than elementwise
+    operators make is one."""
+    terms: dict[DataflowNode, int] = {}
+    for node in sorted(members, key=lambda node: node.index):
+        is_written_out = node.access.kind is MappingKind.ELEMENTWISE
+        inputs = sum(terms.get(source, 1) for source in node.inputs)
+        terms[node] = max(1, node.access.reads * inputs) if is_written_out else 1
+    return max(terms.values())
 
 
 def join_parts(

@@ -11,7 +11,7 @@ from backends.tensorir.roles import anchor_of
 from fusion.bindings import Bindings
 from partition.access import BATCH_MATMUL, find_anchors
 from partition.form_groups import FormGroups
-from partition.joins import MOST_MEMBERS
+from partition.joins import MOST_MEMBERS, MOST_TERMS
 from partition.products import MOST_PRODUCTS
 from partition.techniques import ALL, Technique
 from tests.partition.test_form_groups import legal
@@ -83,3 +83,18 @@ def test_products_of_one_value_become_kernels_of_a_few() -> None:
     groups = FormGroups(lambda kernel: "").run(mod).fact
     # The first kernel makes the rows too.
     assert [len(formed.members) for formed in groups.formed if len(formed.members) > 1] == [1 + MOST_PRODUCTS, 3]
+
+
+def test_an_expression_that_would_grow_without_end_becomes_several_kernels() -> None:
+    """Each step reads what the one before makes twice, or three times in a choice."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        for _ in range(12):
+            x = b.emit(op.multiply(x, b.emit(op.subtract(relax.const(1.0), x))))
+        for _ in range(4):
+            x = b.emit(op.where(b.emit(op.less(x, relax.const(0.5))), b.emit(op.multiply(x, relax.const(1.5))), x))
+        return x
+
+    count, reasons = kernels(build, ALL, normal(4, 16))
+    assert count == 3
+    assert reasons == {f"an expression of more than {MOST_TERMS} terms"}
