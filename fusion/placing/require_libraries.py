@@ -37,7 +37,7 @@ def require_libraries(imported: ImportedModel, lowered: Lowered, ctx: Context) -
     """
     parts = placement_in(lowered.graph, PlacementTimes()).parts
     ours = [zip(part.operators, part.names, strict=True) for part in parts if part.backend == GENERATOR]
-    left = {name: kind for operators in ours for kind, name in operators if kind not in _OF_NO_BACKEND}
+    left = [(kind, name) for operators in ours for kind, name in operators if kind not in _OF_NO_BACKEND]
     if not left:
         return
     names = [*ctx.graph_libraries, *ctx.libraries]
@@ -46,18 +46,19 @@ def require_libraries(imported: ImportedModel, lowered: Lowered, ctx: Context) -
     modules = [mod for mod in (imported.mod, *imported.branches.values()) if mod is not None]
     refused = [each for mod in modules for each in _refused(mod, ctx)]
     # Of an operator that became others here, as a quantisation, these are refused, and have other names.
-    told = [each for each in refused if each.kind in left.values()] or refused
+    kinds_left = {kind for kind, _ in left}
+    told = [each for each in refused if each.kind in kinds_left] or refused
     if not failures:  # reports know of some only that they are near a call of ours
         kinds_told = {each.kind for each in told}
-        left = {name: kind for name, kind in left.items() if kind in kinds_told} or left
+        left = [(kind, name) for kind, name in left if kind in kinds_told] or left
     reasons = dict.fromkeys([*failures, *_without_reasons(ctx), *(reason for each in told for reason in each.reasons)])
     origins = {name: where for mod in modules for name, where in all_origins(mod).items()}
-    kinds = ", ".join(f"{count} {name}" for name, count in Counter(left.values()).most_common(_NAMED))
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(kind for kind, _ in left).most_common(_NAMED))
     who = f"{' and '.join(names)} leave{'s' * (len(names) == 1)}" if names else "no library is there, which leaves"
     also = "" if FALLBACK in names else f", or {FALLBACK!r}, which runs what ONNX has"
     raise UnsupportedOperatorError(
         f"{who} {len(left)} of {total} operators over: {kinds}",
-        where=", ".join([*dict.fromkeys(origins[name] for name in left if name in origins)][:_NAMED]),
+        where=", ".join([*dict.fromkeys(origins[name] for _, name in left if name in origins)][:_NAMED]),
         why="; ".join([*reasons][:_NAMED]),
         hint=f"name {GENERATOR!r} in backends= too, which runs what is left{also}",
     )
