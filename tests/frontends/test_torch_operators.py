@@ -280,6 +280,35 @@ def test_pools_bags_and_transposed_convolutions(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err == "", "TVM warns of a read past an end"
 
 
+def test_places_of_pools() -> None:
+    """The first of equal ones, as of infinities, and the last NaN."""
+    x = IMAGE.round()
+    x[0, 0, 3:5, 4], x[1, 0, 0, 0] = math.nan, math.nan
+    x[0, 1], x[1, 1, :3, :3] = -math.inf, -math.inf
+    volume = _values(2, 4, 5, 6, seed=3).round()
+
+    def place(pool: Callable[..., Any], x: Any, *window: Any, **options: Any) -> Any:
+        return pool(x, *window, return_indices=True, **options)[1]
+
+    cases: Cases = {
+        "overlapping": lambda x, v: place(F.max_pool2d, x, 3, 2, 1),
+        "values": lambda x, v: F.max_pool2d(x, 3, 2, 1, return_indices=True)[0],
+        "beyond": lambda x, v: place(F.max_pool2d, x, 2, 2, ceil_mode=True),
+        "dilated": lambda x, v: place(F.max_pool2d, x[0], 2, (1, 2), (1, 0), dilation=(3, 2)),
+        "line": lambda x, v: place(F.max_pool1d, x[0], 2, 1, 1),
+        "volume": lambda x, v: place(F.max_pool3d, v, (2, 2, 1), 2, (1, 1, 0)),
+        "put back": lambda x, v: F.max_unpool2d(
+            *F.max_pool2d(x.nan_to_num(), 2, return_indices=True), 2, output_size=(9, 11)
+        ),
+    }
+    _agree(cases, (x, volume))
+
+
+def test_places_that_nobody_reads_take_nothing() -> None:
+    compiled = fusion.compile((Family({"y": lambda x: F.max_pool2d(x, 3, 2, 1)}), (IMAGE,)))
+    assert "1 kernel in 1 call" in compiled.explain()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_networks_in_other_precisions(dtype: str) -> None:
     kind = getattr(torch, dtype)
@@ -345,8 +374,7 @@ def test_an_operator_without_converter_is_named_with_its_place() -> None:
     "case",
     [
         lambda x: x[x > 0],
-        lambda x: torch.linalg.inv(x[:, :3]),
-        lambda x: F.max_pool2d(x[None], 2, return_indices=True)[1],
+        lambda x: torch.linalg.svdvals(x[:, :3]),
         lambda x: torch.unique(x),
         lambda x: F.gumbel_softmax(x),
     ],

@@ -19,6 +19,7 @@ from fusion.frontends.torch import (
     experts,
     fourier,
     indexing,
+    pool_indices,
     pooling,
     recurrent,
     reductions,
@@ -28,6 +29,10 @@ from fusion.frontends.torch import (
 aten = torch.ops.aten
 Rule = Callable[..., Any]
 
+_FAMILIES = (
+    attention, complex_numbers, elementwise, fourier, indexing, pool_indices, pooling, reductions,
+    resampling,
+)  # fmt: skip
 # What `index_select` becomes in the core set is what it is needed for here; what `matmul` does joins its batches.
 _KEPT = (aten.index_select.default, aten.matmul.default)
 
@@ -43,7 +48,7 @@ def decompositions() -> dict[Any, Rule]:
 def _of_torch() -> dict[Any, Rule]:
     composite_operators.install()
     table: dict[Any, Rule] = dict(torch.export.default_decompositions())
-    for family in (attention, complex_numbers, elementwise, fourier, indexing, pooling, reductions, resampling):
+    for family in _FAMILIES:
         table.update(family.RULES)
     table.update({op: recurrent.written_out(table[op]) for op in recurrent.OPERATORS})
     for op in _KEPT:
