@@ -11,7 +11,7 @@ from torch import fx
 from tvm import relax
 
 from fusion.declined import Declined
-from fusion.frontends.torch import arguments, pool_indices, recurrent
+from fusion.frontends.torch import arguments, linear_algebra, pool_indices, recurrent
 from fusion.frontends.torch.operands import HALVES, Converter, cast, operands
 
 
@@ -188,6 +188,7 @@ def _spread(values: Any, axes: int) -> list[int]:
 
 CONVERTERS: dict[str, Converter] = {
     **arguments.CONVERTERS,
+    **linear_algebra.CONVERTERS,
     **pool_indices.CONVERTERS,
     **recurrent.CONVERTERS,
     "index.Tensor": _of_unknown_size,

@@ -19,6 +19,7 @@ from fusion.frontends.torch import (
     experts,
     fourier,
     indexing,
+    linear_algebra,
     pool_indices,
     pooling,
     recurrent,
@@ -30,7 +31,7 @@ aten = torch.ops.aten
 Rule = Callable[..., Any]
 
 _FAMILIES = (
-    attention, complex_numbers, elementwise, fourier, indexing, pool_indices, pooling, reductions,
+    attention, complex_numbers, elementwise, fourier, indexing, linear_algebra, pool_indices, pooling, reductions,
     resampling,
 )  # fmt: skip
 # What `index_select` becomes in the core set is what it is needed for here; what `matmul` does joins its batches.
