@@ -11,7 +11,7 @@ from torch import fx
 from tvm import relax
 
 from fusion.declined import Declined
-from fusion.frontends.torch import arguments, linear_algebra, pool_indices, recurrent
+from fusion.frontends.torch import arguments, linear_algebra, pool_indices, quantization, recurrent
 from fusion.frontends.torch.operands import HALVES, Converter, cast, operands
 
 
@@ -64,6 +64,13 @@ def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
         return importer.block_builder.emit(op(left, right))
 
     return convert
+
+
+def _product_of_bytes(node: fx.Node, importer: Any) -> Any:
+    """Products of int8, summed in int32."""
+    emit = importer.block_builder.emit
+    left, right = (emit(relax.op.astype(operand, "int32")) for operand in importer.retrieve_args(node))
+    return emit(relax.op.matmul(left, right))
 
 
 def _scatter_add(node: fx.Node, importer: Any) -> Any:
@@ -190,6 +197,7 @@ CONVERTERS: dict[str, Converter] = {
     **arguments.CONVERTERS,
     **linear_algebra.CONVERTERS,
     **pool_indices.CONVERTERS,
+    **quantization.CONVERTERS,
     **recurrent.CONVERTERS,
     "index.Tensor": _of_unknown_size,
     "nonzero.default": _of_unknown_size,
@@ -205,6 +213,7 @@ CONVERTERS: dict[str, Converter] = {
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,
+    "_int_mm.default": _product_of_bytes,
     "grid_sampler_2d.default": _grid_sampler,
     "grid_sampler_3d.default": _grid_sampler,
     "bitwise_left_shift.Tensor": _binary(relax.op.left_shift),

@@ -22,6 +22,7 @@ from fusion.frontends.torch import (
     linear_algebra,
     pool_indices,
     pooling,
+    quantization,
     recurrent,
     reductions,
     resampling,
@@ -41,7 +42,8 @@ _KEPT = (aten.index_select.default, aten.matmul.default)
 def decompositions() -> dict[Any, Rule]:
     """Return what `ExportedProgram.run_decompositions` is to apply."""
     table = _of_torch()
-    table.update(experts.rules())  # packages are imported, and their operators there, at any time
+    for family in (experts, quantization):  # packages are imported, and their operators there, at any time
+        table.update(family.rules())
     return table
 
 
