@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -47,10 +48,20 @@ def rows() -> np.ndarray:
 @pytest.mark.parametrize("options", [["-O2"], ["-O1", "-g", "-fsanitize=thread"]], ids=["optimised", "ThreadSanitizer"])
 def test_many_callers_with_nested_and_failing_jobs(options: list[str], tmp_path: Path) -> None:
     assert COMPILER is not None
-    program = str(tmp_path / "stress")
-    sources = [str(SOURCES / "launch.c"), str(HERE / "stress.c")]
-    options = [*options, "-Wall", "-Wextra", "-Werror", "-pthread", "-Dsched_getaffinity=many_cpus", f"-I{SOURCES}"]
-    command = [COMPILER, *options, "-o", program, *sources]
+    _run("stress.c", [*options, "-Dsched_getaffinity=many_cpus"], tmp_path)
+
+
+@pytest.mark.skipif(not 2 <= len(os.sched_getaffinity(0)) <= 8, reason="of more CPUs the scheduler finds an idle one")
+def test_who_sleeps_is_woken_elsewhere(tmp_path: Path) -> None:
+    _run("placed.c", ["-O2"], tmp_path)
+
+
+def _run(source: str, options: list[str], folder: Path) -> None:
+    """Compile the pool with a program, which has to say that all is right."""
+    assert COMPILER is not None
+    program = str(folder / "program")
+    options = [*options, "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
+    command = [COMPILER, *options, "-o", program, str(SOURCES / "launch.c"), str(HERE / source)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if "tsan" in built.stderr:
         pytest.skip("the compiler has no ThreadSanitizer")
