@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FEW_CPUS = 8, NO_CPU = -1 }; /* of more the scheduler finds an idle one, and to bar each worker takes long */
+enum { FEW_CPUS = 8, NO_CPU = -1 }; /* to bar a worker takes two system calls; with more it was not measured */
 enum { SLOTS = 64, MOST_WORKERS = 1023, LINE = 64, FIELD = 12, MOST_TASKS = (1 << FIELD) - 1 };
 #define SPIN_NS 50000u
 #define STACK_BYTES (1u << 20)
