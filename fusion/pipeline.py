@@ -118,7 +118,7 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
         # Phase 1: the graph as it was imported
         GuardOperands(),
         LowerEinsum(),
-        *([MultiplyBytes(ctx.compiler.byte_products)] if ctx.compiler.byte_products else []),
+        *([MultiplyBytes(ctx.compiler.byte_products)] if ctx.compiler.byte_products and not ctx.libraries_only else []),
         FoldConstants(generators=not ctx.opens_sizes),
         *([TabulateBytes(), WriteQuantizations()] if ctx.compiler.byte_products else []),
         WidenHalf(ctx.compiler.rounding),

@@ -84,10 +84,14 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     add_database(parser, "measurements of kernels: balanced adds to them")
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
 def add_backends(parser: argparse.ArgumentParser) -> None:
     """Add `--backends`."""
     parser.add_argument(
-        "--backends", type=lambda text: text.split(","), metavar="A,B", help="who may run parts: openvino,cpu"
+        "--backends", type=_names, metavar="A,B", help="who may run parts: openvino,cpu"
     )
 
 

@@ -104,33 +104,35 @@ class _Products:
     made: dict[tuple[relax.Expr, relax.Expr | int, str], relax.Expr] = field(default_factory=dict)
 
     def visit(self, builder: relax.BlockBuilder, var: relax.Var, value: relax.Expr) -> relax.Expr:
-        """Return `value`, of bytes where it is a product of them."""
+        """Return `value`, of bytes where it is a product of them: that has the name then, so that reports say where it
+        is multiplied."""
         try:
             match call_name(value):
                 case "matmul":
-                    return self._product(builder, value, str(var.ty.dtype.dtype))
+                    return builder.emit(self._product(builder, var, value))
                 case "nn.conv2d":
-                    return self._convolution(builder, value, str(var.ty.dtype.dtype))
+                    return builder.emit(self._convolution(builder, var, value))
                 case "quantize":
                     return _moved(builder, value)
         except Declined:
             pass
         return value
 
-    def _product(self, builder: relax.BlockBuilder, call: relax.Call, dtype: str) -> relax.Expr:
+    def _product(self, builder: relax.BlockBuilder, var: relax.Var, call: relax.Call) -> relax.Expr:
         left, right = call.args
+        dtype = str(var.ty.dtype.dtype)
         if dtype not in ("float32", "int32") or len(left.ty.shape) < 2 or len(right.ty.shape) != 2:
             raise Declined("not rows by a matrix")
         matrix, rows = self._held(_matrix(builder, right, dtype)), _rows(builder, left, dtype)
         _check_sums(matrix.data, 0, dtype)
         data, zero = self._operand(builder, rows, matrix)
-        total = builder.emit(relax.op.matmul(data, constant(matrix.data), out_dtype="int32"))
+        total = builder.emit(relax.op.matmul(data, constant(matrix.data), out_dtype="int32"), var.name)
         total = _less(builder, total, zero, matrix.data.sum(0, dtype=np.int32))
         return _scaled(builder, total, rows.scale, matrix.scale)
 
-    def _convolution(self, builder: relax.BlockBuilder, call: relax.Call, dtype: str) -> relax.Expr:
+    def _convolution(self, builder: relax.BlockBuilder, var: relax.Var, call: relax.Call) -> relax.Expr:
         image, weight = call.args
-        attrs = call.attrs
+        attrs, dtype = call.attrs, str(var.ty.dtype.dtype)
         if dtype not in ("float32", "int32") or int(attrs.groups) > 1 or attrs.data_layout != "NCHW":
             raise Declined("not a convolution of all channels")
         rows, padding = _rows(builder, image, dtype), [int(extent) for extent in attrs.padding]
@@ -142,7 +144,7 @@ class _Products:
             data, padding = _padded(builder, data, zero, padding), [0, 0, 0, 0]
         call = with_attrs(call, [data, constant(weights.data)], padding=padding, out_dtype="int32")
         sums = weights.data.sum((1, 2, 3), dtype=np.int32).reshape(-1, 1, 1)
-        total = _less(builder, builder.emit(call), zero, sums)
+        total = _less(builder, builder.emit(call, var.name), zero, sums)
         scales = None if weights.scale is None else weights.scale.reshape(-1, 1, 1)
         return _scaled(builder, total, rows.scale, scales)
 

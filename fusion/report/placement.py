@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from backends.registry import libraries
 from backends.subgraphs import library_of
 from fusion.counted import counted
 from fusion.model_graph import FOLDED, GraphCall, ModelGraph
@@ -132,7 +133,12 @@ def placement_of(form: Specialization, generator: str) -> ModelPlacement:
             seconds=times.seconds, runner_up=times.runner_up or None, runner_up_seconds=times.runner_up_seconds,
         )  # fmt: skip
         return ModelPlacement((whole,))
-    return placement_in(form.graph(), form.times, generator)
+    found = placement_in(form.graph(), form.times, generator)
+    # Libraries of a device run kernels, whose templates have their names.
+    names = set(libraries())
+    run_by = {name: info.template for name, info in form.kernels.items() if info.template in names}
+    parts = (replace(part, backend=run_by.get(part.call, part.backend)) for part in found.parts)
+    return replace(found, parts=tuple(parts)) if run_by else found
 
 
 def placement_in(graph: ModelGraph, times: PlacementTimes, generator: str = GENERATOR) -> ModelPlacement:

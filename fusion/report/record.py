@@ -24,6 +24,9 @@ from partition.formed import Grouping
 
 _AUTOMATIC = re.compile(r"lv\d*")
 """Names that TVM gives; a pass may give one to another value than it had before."""
+_PRODUCTS = ("matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d")
+_NUMBERED = re.compile(r"(?<=[a-z])\d+(?=_|$)")
+"""Numbers behind the names of operators in that of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ def record_graph(
     }
     into = _calls_of(before, after, {graph: {**followed[graph], **placed[graph]} for graph in traces})
     into |= _kernels_of_model(imported, before, after.calls, into)
+    into |= _kernels_of_products(before.operators, after.calls, into)
     calls = _with_savings(after.calls, after.named, traces)
     kept = tuple(edge for graph, trace in traces.items() for edge in _kept(graph, trace, after.named, calls))
     own = {name for of, name in before.keys if of == MAIN}
@@ -186,6 +190,25 @@ def _kernels_of_model(
         places = [place for place, call in enumerate(calls) if call.kind == "kernel" and call.op == name]
         if len(operators) == len(places):
             found |= {operator: (place,) for operator, place in zip(operators, places, strict=True)}
+    return found
+
+
+def _kernels_of_products(
+    operators: Sequence[SourceOperator], calls: Sequence[GraphCall], into: Mapping[int, tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
+    """Return the calls of products whose results no name was left of, as those of a convolution of bytes are with what
+    follows: kernels that are named for such a product and that no operator has, where there are as many of both."""
+    owned = {call for places in into.values() for call in places}
+    found: dict[int, tuple[int, ...]] = {}
+    for product in _PRODUCTS:
+        lost = [place for place, each in enumerate(operators) if each.op == product and place not in into]
+        name = product.rpartition(".")[2]
+        free = [
+            place for place, call in enumerate(calls)
+            if call.kind == "kernel" and place not in owned and name in _NUMBERED.sub("", call.op).split("_")
+        ]  # fmt: skip
+        if len(lost) == len(free):
+            found |= {operator: (place,) for operator, place in zip(lost, free, strict=True)}
     return found
 
 

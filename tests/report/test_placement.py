@@ -18,6 +18,7 @@ from fusion.module.settings import Settings
 from fusion.placement_times import PartTimes, PlacementTimes
 from fusion.report.explain import as_dict
 from fusion.report.placement import placement_in
+from tests.frontends.narrow import networks, quantized
 from tests.module.small_models import FLOAT, mlp, model
 
 
@@ -141,6 +142,22 @@ def test_a_part_that_is_a_fallback_has_the_operators_of_its_nodes() -> None:
     by_library = [part for part in module.placement.parts if part.backend == "onnxruntime"]
     assert [part.operators for part in by_library] == [("Det", "Det")]
     assert {node.subgraph for node in module.specializations[-1].fallbacks} == {by_library[0].call}
+
+
+def test_a_product_of_bytes_is_where_its_kernel_is() -> None:
+    """What follows it may run elsewhere; without "cpu" no product is made ours."""
+    network = quantized.static(networks.small_images(16))
+    beside, without = (
+        fusion.compile(network, backends=backends, threads=1, cache=False)
+        for backends in (["onnxruntime", "cpu"], ["onnxruntime"])
+    )
+    ours = [part for part in beside.placement.parts if part.backend == "cpu"]
+    for product, op in (("conv2d", "nn.conv2d"), ("matmul", "matmul")):
+        assert sum(product in part.call for part in ours) == sum(part.operators.count(op) for part in ours)
+    assert without.placement.backends == ("onnxruntime",)
+    inputs = {spec.name: np.random.default_rng(0).normal(size=spec.shape).astype("f4") for spec in beside.inputs}
+    for one, other in zip(beside.run(inputs).values(), without.run(inputs).values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_without_a_form_there_are_no_parts() -> None:
