@@ -22,6 +22,7 @@ class DataflowNode:
         access: How its PrimFunc accesses its operands; `OPAQUE` if the value is no call of one.
         func: That PrimFunc; None if there is none.
         inputs: The nodes that it reads, in the order of its arguments, each once.
+        operands: The same, each as often as it is an argument: twice for x x.
         consumers: The nodes that read it.
         escapes: Whether `main` returns it.
         cast: The type that a `MatchCast` gives the value; None for every other binding.
@@ -33,6 +34,7 @@ class DataflowNode:
     access: AccessSummary
     func: tirx.PrimFunc | None = None
     inputs: list[DataflowNode] = field(default_factory=list)
+    operands: list[DataflowNode] = field(default_factory=list)
     consumers: list[DataflowNode] = field(default_factory=list)
     escapes: bool = False
     cast: relax.Type | None = None
@@ -59,7 +61,8 @@ def read_graph(mod: tvm.IRModule) -> list[DataflowNode]:
         access = _access(value, func, accesses)
         nodes[var] = DataflowNode(index, var, value, access, func, escapes=var in bindings.returned, cast=cast)
     for node in nodes.values():
-        node.inputs.extend(nodes[var] for var in dict.fromkeys(variables(node.value)) if var in nodes)
+        node.operands.extend(nodes[var] for var in variables(node.value) if var in nodes)
+        node.inputs.extend(dict.fromkeys(node.operands))
         node.consumers.extend(nodes[var] for var in dict.fromkeys(bindings.readers[node.var]))
     return list(nodes.values())
 

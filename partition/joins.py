@@ -69,7 +69,7 @@ def _terms(members: Collection[DataflowNode]) -> int:
     terms: dict[DataflowNode, int] = {}
     for node in sorted(members, key=lambda node: node.index):
         is_written_out = node.access.kind is MappingKind.ELEMENTWISE
-        inputs = sum(terms.get(source, 1) for source in node.inputs)
+        inputs = sum(terms.get(source, 1) for source in node.operands)
         terms[node] = max(1, node.access.reads * inputs) if is_written_out else 1
     return max(terms.values())
 

@@ -101,6 +101,7 @@ def test_groups_that_would_wait_for_each_other_are_not_made() -> None:
     ]
     for source, target in ((0, 2), (1, 3)):
         nodes[target].inputs.append(nodes[source])
+        nodes[target].operands.append(nodes[source])
         nodes[source].consumers.append(nodes[target])
     groups = Groups(nodes)
     before = groups.all()

@@ -98,3 +98,14 @@ def test_an_expression_that_would_grow_without_end_becomes_several_kernels() -> 
     count, reasons = kernels(build, ALL, normal(4, 16))
     assert count == 3
     assert f"an expression of more than {MOST_TERMS} terms" in reasons
+
+
+def test_squares_count_what_they_are_of_twice() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        for _ in range(12):
+            x = b.emit(op.multiply(x, x))
+        return x
+
+    count, reasons = kernels(build, ALL, normal(4, 16))
+    assert count == 2
+    assert reasons == {f"an expression of more than {MOST_TERMS} terms"}
