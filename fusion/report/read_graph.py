@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import tvm
 from tvm import relax
 
 from backends.subgraphs import RUN_SUBGRAPH
 from fusion.bindings import Bindings, call_arguments, call_name, callee, data_of
-from fusion.frontends.imported import BranchCall, ImportedModel, read_branch_call
+from fusion.frontends.imported import BranchCall, ImportedModel, names_called, read_branch_call
 from fusion.model_graph import UNKNOWN, GraphCall, Read, SourceOperator
 from fusion.shapes import dims_of, known_extents
 from fusion.tensors import fills_bytes, tensor_bytes
@@ -116,7 +118,15 @@ class OperatorReader:
         name = operator_name(call)
         if name != RUN_SUBGRAPH:
             return [name]
-        return [node.op for node in self.imported.fallbacks if node.subgraph == _key_of(call)]
+        key = _key_of(call)
+        nodes = [node.op for node in self.imported.fallbacks if node.subgraph == key]
+        return nodes[: len(nodes) // self._graphs_with[key]]
+
+    @cached_property
+    def _graphs_with(self) -> Counter[str]:
+        """How many graphs call a subgraph: that of two branches is one where it is equal, with the nodes of both."""
+        modules = (self.imported.mod, *self.imported.branches.values())
+        return Counter(name for mod in modules if mod is not None for name in names_called(mod))
 
     def _branch(self, name: str, call: BranchCall) -> tuple[int, ...]:
         main = self.imported.branches[name]["main"]

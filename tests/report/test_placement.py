@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import fusion
 from fusion.cli.main import main
@@ -115,8 +116,6 @@ def test_one_of_a_thing_is_told_in_the_singular(placed: CompiledModule) -> None:
 def test_one_line_says_where_it_runs(
     placed: CompiledModule, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import onnx
-
     onnx.save(mlp(), tmp_path / "mlp.onnx")
     with caplog.at_level(logging.INFO, "fusion.backends"):
         main(["compile", str(tmp_path / "mlp.onnx"), "--backends", "onnxruntime,cpu", "--no-cache"])
@@ -158,6 +157,18 @@ def test_a_product_of_bytes_is_where_its_kernel_is() -> None:
     inputs = {spec.name: np.random.default_rng(0).normal(size=spec.shape).astype("f4") for spec in beside.inputs}
     for one, other in zip(beside.run(inputs).values(), without.run(inputs).values(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_equal_parts_of_two_branches_have_the_operators_of_one() -> None:
+    def branch(name: str, op: str) -> onnx.GraphProto:
+        nodes = [helper.make_node("Det", ["x"], ["d"]), helper.make_node(op, ["d"], ["y"])]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info("y", FLOAT, [2])])
+
+    chosen = helper.make_node("If", ["c"], ["z"], then_branch=branch("a", "Acosh"), else_branch=branch("b", "Exp"))
+    given = [("c", TensorProto.BOOL, []), ("x", FLOAT, [2, 3, 3])]
+    module = fusion.compile(model([chosen], given, [("z", FLOAT, [2])]), cache=False)
+    by_library = [part for part in module.placement.parts if part.backend == "onnxruntime"]
+    assert [part.operators for part in by_library] == [("Det",), ("Det",)]
 
 
 def test_without_a_form_there_are_no_parts() -> None:
