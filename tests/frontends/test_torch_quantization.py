@@ -47,6 +47,9 @@ def test_bytes_of_values() -> None:
         "of tensors": lambda x: written.quantize_per_tensor(
             x, torch.tensor(0.25), torch.tensor(3), -128, 127, torch.int8
         ),
+        "between tensors": lambda x: written.quantize_per_tensor.tensor2(
+            x * 9, torch.tensor(0.25), torch.tensor(5), torch.tensor(-64), torch.tensor(127), torch.int8
+        ),
         "rows": lambda x: of_channels(x, 0),
         "columns": lambda x: of_channels(x, 1, -127),
         "values": lambda x: written.dequantize_per_tensor(of_tensor(x, 7), 0.3, 7, -128, 127, torch.int8),
@@ -90,12 +93,24 @@ def test_ranges_that_a_run_finds() -> None:
     assert (steps > 0).mean() < 0.05
 
 
+@pytest.mark.parametrize("seed", [24, 28, 72])
+def test_zero_points_of_float16_are_rounded_once(seed: int) -> None:
+    """Of these the quotient rounded to float16 lies between two zero points."""
+
+    def chosen(x: Any) -> Any:
+        return written.choose_qparams(x, 0, 255, 1e-6, torch.uint8)
+
+    x = _values(6, 8, seed=seed).half()
+    _agree({"scale": lambda x: chosen(x)[0], "zero": lambda x: chosen(x)[1]}, (x,), 1e-9)
+
+
 def test_quantisations_in_floating_point() -> None:
     one, zero = torch.tensor([0.25]), torch.tensor([3], dtype=torch.int32)
     of_rows = (SCALES, ZEROS.int())
     cases: Cases = {
         "tensor": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.25, 3, 0, 15),
         "of tensors": lambda x: torch.fake_quantize_per_tensor_affine(x, one, zero, -8, 7),
+        "number of tensors": lambda x: torch.fake_quantize_per_tensor_affine(x[0, 0], one, zero, -8, 7),
         "rows": lambda x: torch.fake_quantize_per_channel_affine(x, *of_rows, 0, -8, 7),
         "columns": lambda x: torch.fake_quantize_per_channel_affine(x, *of_rows, 1, -128, 127),
     }

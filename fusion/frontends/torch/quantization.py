@@ -38,11 +38,12 @@ def _quantize(node: fx.Node, importer: Any) -> Any:
     scale, zero, axis = _parameters(node, given, importer, dtype)
     made = emit(relax.op.quantize(cast(emit, data, "float32"), scale, zero, axis=axis, out_dtype=dtype))
     limits = np.iinfo(dtype)
-    for op, end, widest in (
+    for op, name, widest in (
         (relax.op.maximum, "quant_min", limits.min), (relax.op.minimum, "quant_max", limits.max),
     ):  # fmt: skip
-        if int(given[end]) != widest:
-            made = emit(op(made, relax.const(int(given[end]), dtype)))
+        end = _scalar(emit, _number(node, given, importer, name))
+        if not isinstance(end, GenericConst) or as_numpy(end.value) != widest:
+            made = emit(op(made, cast(emit, end, dtype)))
     return made
 
 
@@ -122,22 +123,24 @@ def _fake_per_channel(x: Tensor, scale: Tensor, zero: Tensor, axis: int, quant_m
 def _fake_where_enabled(
     x: Tensor, scale: Tensor, zero: Tensor, enabled: Tensor, quant_min: int, quant_max: int
 ) -> tuple[Tensor, Tensor]:
+    scale, zero, enabled = (each.reshape(()) for each in (scale, zero, enabled))  # of one element, x of any rank
     made, inside = _fake(x, scale, zero.float(), quant_min, quant_max)
     is_on = enabled != 0
     return torch.where(is_on, made, x), torch.logical_not(is_on) | inside
 
 
 def _range_of(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Scale and zero point of the least range that holds x and 0."""
+    """Scale and zero point of the least range that holds x and 0; of halves the latter is found in float32, as torch
+    does."""
     least, most = x.amin().clamp(max=0), x.amax().clamp(min=0)
-    scale = ((most - least) / float(high - low)).clamp(min=eps)
+    scale = ((most - least) / float(high - low)).float().clamp(min=eps)
     zero = (low - torch.round(least / scale).to(torch.int64)).clamp(low, high)
     return scale.reshape(1).double(), zero.reshape(1)
 
 
 def _range_around_zero(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Scale and zero point of the least range around 0 that holds x."""
-    scale = (x.abs().amax() / (float(high - low) / 2)).clamp(min=eps)
+    scale = (x.abs().amax() / (float(high - low) / 2)).float().clamp(min=eps)
     return scale.reshape(1).double(), torch.full((1,), 128 if dtype == torch.uint8 else 0, dtype=torch.int64)
 
 
