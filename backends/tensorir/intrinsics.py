@@ -8,7 +8,8 @@ from tvm.ir import register_op_attr
 GELU = "tirx.gelu"
 """Of a float32: in terms of others, what makes vectors of it would not find it again."""
 SOFTMAX_WEIGHT = "tirx.softmax_weight"
-"""e^x of a float32 that is the distance from a row's maximum, so not above 0: 0 where that is subnormal."""
+"""e^x of a float32 that is the distance from a row's maximum, so not above 0: 0 where that is subnormal, and maybe to
+2^-125.5."""
 _PURE = 1  # tirx.CallEffectKind
 
 

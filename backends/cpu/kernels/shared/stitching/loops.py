@@ -3,10 +3,9 @@
 What it makes of softmax over [128, 197] (after BladeDISC's CPU stitch):
 ```
 for t in T.parallel(threads):
-    exp = alloc(197)                                # scratch of one tile, where rows of whole vectors take out[row]
     for row in range(t * 128 // threads, (t + 1) * 128 // threads):
         max = ...   vector loop, 4 accumulators     # reduced axis is contiguous: reduce_row
-        exp[:] = ...    vector loop                 # the expensive stage that is read twice stays in memory
+        out[row, :] = exp ...   vector loop         # what is expensive and read twice waits there, others in scratch
         sum = ...   vector loop, 4 accumulators
         out[row, :] = ...   vector loop             # everything cheap is inlined, epilogues included
 ```
