@@ -24,7 +24,7 @@ from fusion.frontends.torch.operands import Converter
 aten = torch.ops.aten
 
 _MOST = 16
-"""Rows of a matrix: inverting 16 takes 120 kernels."""
+"""Rows of a matrix: inverting 16 takes 161 kernels in 253 calls, and some 12 s of CPU time to compile."""
 
 
 def _is_small(*matrices: Tensor) -> bool:
