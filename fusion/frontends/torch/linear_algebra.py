@@ -7,7 +7,7 @@
 
 (Golub and Van Loan, Matrix Computations, 3.1, 3.4, 4.2.) Every step is of all matrices of a batch, and is written out:
 of more rows than `_MOST` a program would be too long. Where torch raises as a matrix is singular, or not positive, the
-results are infinite or NaN, as from its functions that check nothing.
+results are infinite or NaN, or huge where a pivot is rounded to no 0, as from its functions that check nothing.
 """
 
 from __future__ import annotations
