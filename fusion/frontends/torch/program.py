@@ -21,7 +21,7 @@ _TRACEBACKS = ("Original traceback:", "The following call raised this error:")
 _saving = Lock()
 _TENSOR_FILE = re.compile(r"/data/(weights/weight|constants/tensor)_\d+$")
 _FORM = "give {input: {dimension: torch.export.Dim(name)}}, and None for an input all of whose dimensions are fixed"
-_TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that"
+_TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that for a CPU, where ONNX Runtime helps"
 
 
 def accepts_module(torch: Any, model: Any) -> bool:

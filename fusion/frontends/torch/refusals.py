@@ -9,7 +9,7 @@ from torch import fx
 
 from fusion.errors import UnsupportedOperatorError
 
-TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that"
+TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that for a CPU, where ONNX Runtime helps"
 
 
 def unsupported(node: fx.Node, why: str, hint: str = TO_ONNX) -> UnsupportedOperatorError:
