@@ -47,8 +47,9 @@ typedef struct {
 typedef struct {
     _Alignas(LINE) _Atomic int state;
     _Atomic pid_t thread; /* its number, once it has begun */
-    /* Under `barring`: where it might run before it was barred from a CPU, where it may since, and that CPU. */
-    cpu_set_t allowed, left;
+    /* Under `barring`: where it might run before it was barred from a CPU, where it may since and where the first thread
+     * of the process might then, and that CPU. */
+    cpu_set_t allowed, left, process;
     int barred_from;
 } Worker;
 
@@ -271,18 +272,20 @@ static int run_alone(Task task, void *closure, int tasks) {
     return 0;
 }
 
-/* Let `worker` run anywhere but on `cpu`, if it has another CPU. Where somebody else has said since where it may run, or
- * where the process may, that holds. */
+/* Let `worker` run anywhere but on `cpu`, if it has another CPU. Where somebody else has said since where it may run, that
+ * holds, also where all threads of the process were told just what it was left with. */
 static void bar(Worker *worker, int cpu) {
     pid_t thread = atomic_load(&worker->thread);
     cpu_set_t now, process, others;
     if (thread == 0 || worker->barred_from == cpu || sched_getaffinity(thread, sizeof now, &now) != 0) return;
     if (sched_getaffinity(getpid(), sizeof process, &process) != 0) return;
-    if (worker->barred_from == NO_CPU || !CPU_EQUAL(&now, &worker->left)) worker->allowed = now;
-    CPU_AND(&others, &worker->allowed, &process);
+    bool told_all = !CPU_EQUAL(&process, &worker->process) && CPU_EQUAL(&process, &now);
+    if (worker->barred_from == NO_CPU || !CPU_EQUAL(&now, &worker->left) || told_all) worker->allowed = now;
+    others = worker->allowed;
     CPU_CLR(cpu, &others);
     if (CPU_COUNT(&others) == 0 || sched_setaffinity(thread, sizeof others, &others) != 0) return;
     worker->left = others;
+    worker->process = process;
     worker->barred_from = cpu;
 }
 
