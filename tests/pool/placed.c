@@ -34,7 +34,7 @@ static void restrict_to(pid_t thread, int cpu) {
 
 static void *launch(void *cpu) {
     restrict_to(0, *(int *)cpu);
-    usleep(20000); /* the worker sleeps after 50 us */
+    usleep(100000); /* the worker sleeps after 50 us, on a busy machine when it is its turn */
     pool_launch(nothing, NULL, 2);
     return NULL;
 }
