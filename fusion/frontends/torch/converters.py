@@ -12,7 +12,7 @@ from tvm import relax
 
 from fusion.declined import Declined
 from fusion.frontends.torch import arguments, linear_algebra, pool_indices, quantization, recurrent
-from fusion.frontends.torch.operands import HALVES, Converter, cast, operands
+from fusion.frontends.torch.operands import HALVES, Converter, cast, operands, spread
 
 
 def _reduction(op: Callable[..., relax.Expr]) -> Converter:
@@ -119,9 +119,9 @@ def _convolution(node: fx.Node, importer: Any) -> Any:
     sums = "float32" if dtype in HALVES else dtype
     options: dict[str, Any] = {"groups": given["groups"], "out_dtype": sums}
     for name, operand in (("strides", "stride"), ("padding", "padding"), ("dilation", "dilation")):
-        options[name] = _spread(given[operand], axes)
+        options[name] = spread(given[operand], axes)
     if given["transposed"]:
-        options["output_padding"] = _spread(given["output_padding"], axes)
+        options["output_padding"] = spread(given["output_padding"], axes)
         found = emit(_TRANSPOSED[axes](given["input"], given["weight"], **options))
     else:
         found = emit(_CONVOLUTIONS[axes](given["input"], given["weight"], **options))
@@ -187,10 +187,6 @@ def _known_matrix(node: fx.Node, importer: Any) -> Any:
 def _of_unknown_size(node: fx.Node, importer: Any) -> Any:
     """What masks and `nonzero` take; an index without a mask is decomposed."""
     raise Declined("how many elements it takes depends on the data")
-
-
-def _spread(values: Any, axes: int) -> list[int]:
-    return list(values) * axes if len(values) == 1 else list(values)
 
 
 CONVERTERS: dict[str, Converter] = {

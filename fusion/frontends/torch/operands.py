@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx
@@ -34,3 +34,8 @@ def cast(emit: Callable[[relax.Expr], relax.Expr], value: relax.Expr, dtype: str
     if isinstance(value, GenericConst):
         return constant(as_numpy(value.value).astype(dtype))
     return emit(relax.op.astype(value, dtype))
+
+
+def spread(values: Sequence[int], axes: int) -> list[int]:
+    """Return the number of each of so many axes, of which torch gives one for all or one each."""
+    return list(values) * axes if len(values) == 1 else list(values)

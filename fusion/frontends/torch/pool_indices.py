@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from fusion.frontends.torch.operands import Converter
+from fusion.frontends.torch.operands import Converter, spread
 
 aten = torch.ops.aten
 
@@ -74,14 +74,10 @@ def _pool_with_places(
 ) -> Any:  # fmt: skip
     if not x.dtype.is_floating_point:
         return NotImplemented
-    kernel, padding, dilation = (_spread(each, axes) for each in (kernel, padding, dilation))
-    stride = _spread(stride, axes) if stride else kernel
+    kernel, padding, dilation = (spread(each, axes) for each in (kernel, padding, dilation))
+    stride = spread(stride, axes) if stride else kernel
     values = pool(x, kernel, stride, padding, dilation, ceil_mode)
     return values, _places(x, values, kernel, stride, padding=padding, dilation=dilation)
-
-
-def _spread(values: Sequence[int], axes: int) -> list[int]:
-    return list(values) * axes if len(values) == 1 else list(values)
 
 
 def _convert(node: fx.Node, importer: Any) -> Any:

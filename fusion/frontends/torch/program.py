@@ -21,7 +21,7 @@ _TRACEBACKS = ("Original traceback:", "The following call raised this error:")
 _saving = Lock()
 _TENSOR_FILE = re.compile(r"/data/(weights/weight|constants/tensor)_\d+$")
 _FORM = "give {input: {dimension: torch.export.Dim(name)}}, and None for an input all of whose dimensions are fixed"
-_TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that for a CPU, where ONNX Runtime helps"
+TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that for a CPU, where ONNX Runtime helps"
 
 
 def accepts_module(torch: Any, model: Any) -> bool:
@@ -142,7 +142,7 @@ def _export_error(
         why = refusal(error) or first_line(error)
         return OptionError(what, why=why, hint="leave these dimensions fixed, or give torch.export.Dim.AUTO for them")
     return UnsupportedOperatorError(
-        f"torch cannot export the module {name}", where=place_of(error), why=first_line(error), hint=_TO_ONNX
+        f"torch cannot export the module {name}", where=place_of(error), why=first_line(error), hint=TO_ONNX
     )
 
 

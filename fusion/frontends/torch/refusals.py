@@ -8,8 +8,7 @@ from typing import Any
 from torch import fx
 
 from fusion.errors import UnsupportedOperatorError
-
-TO_ONNX = "export the model to ONNX (torch.onnx.export) and compile that for a CPU, where ONNX Runtime helps"
+from fusion.frontends.torch.program import TO_ONNX
 
 
 def unsupported(node: fx.Node, why: str, hint: str = TO_ONNX) -> UnsupportedOperatorError:

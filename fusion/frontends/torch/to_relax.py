@@ -20,10 +20,10 @@ from fusion.frontends.origins import Origins
 from fusion.frontends.torch import recurrent
 from fusion.frontends.torch.converters import CONVERTERS
 from fusion.frontends.torch.decompositions import decompositions
-from fusion.frontends.torch.program import first_line, place_of
+from fusion.frontends.torch.program import TO_ONNX, first_line, place_of
 from fusion.frontends.torch.promote import promote
 from fusion.frontends.torch.quiet import quiet
-from fusion.frontends.torch.refusals import TO_ONNX, place, unsupported
+from fusion.frontends.torch.refusals import place, unsupported
 from fusion.frontends.torch.split_complex import split_complex
 from fusion.frontends.torch.weights import plain_weights
 from fusion.guards import FROM_ZERO
