@@ -1,4 +1,4 @@
-"""Features of CPUs as LLVM names them: those that code for a target may use, and those that a machine hides."""
+"""Features of CPUs as LLVM names them: those that code for a target may use, and those by which a machine differs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ def features_of(target: tvm.target.Target) -> frozenset[str]:
     return frozenset(str(name) for name in found)
 
 
-def hidden_features(cpu: str, here: Mapping[str, bool]) -> list[str]:
-    """Return what CPUs of this name have and a machine with them hides, as attributes of a target.
+def differing_features(cpu: str, here: Mapping[str, bool]) -> list[str]:
+    """Return what CPUs of this name lack and a machine with them has, and the other way round, as attributes of a target.
 
-    Hypervisors mask features, AMX most of all, and LLVM tells a CPU by its model alone.
+    LLVM names a CPU by its model alone, of which a hypervisor hides features, AMX most of all, or which it makes up: AMX
+    has been seen under the number of a Rocket Lake. A model that is newer than LLVM is an "x86-64" to it.
 
     Args:
         here: Whether the machine has a feature, by LLVM's names.
     """
     implied = features_of(tvm.target.Target({"kind": "llvm", "mcpu": cpu}))
-    return [f"-{name}" for name in sorted(implied) if not here.get(name, True)]
+    shown = {name for name, has in here.items() if has} - implied
+    return [f"+{name}" for name in sorted(shown)] + [f"-{name}" for name in sorted(implied) if not here.get(name, True)]

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from backends.host_features import features_of, hidden_features
+from backends.host_features import differing_features, features_of
 from fusion import context
 from fusion.context import Context
 from fusion.errors import OptionError, TargetError
@@ -144,8 +144,8 @@ def _host_target(facts: ServerFacts) -> str:
             hint="install apache-tvm of this version there, or name its CPU: target='llvm -mcpu=...'",
         )
     here = tvm_ffi.get_global_func("ffi.FromJSONGraphString")(facts.features)
-    hidden = hidden_features(facts.cpu, {str(name): bool(has) for name, has in here.items()})
-    return " ".join(["llvm", f"-mcpu={facts.cpu}", *([f"-mattr={','.join(hidden)}"] if hidden else [])])
+    differing = differing_features(facts.cpu, {str(name): bool(has) for name, has in here.items()})
+    return " ".join(["llvm", f"-mcpu={facts.cpu}", *([f"-mattr={','.join(differing)}"] if differing else [])])
 
 
 def _require_features(facts: ServerFacts, target: tvm.target.Target) -> None:

@@ -150,10 +150,10 @@ def test_a_target_of_tvm_that_names_no_cpu_is_this_machine() -> None:
     assert target.is_host(target.resolve_target(dict(tvm.target.Target("llvm").export())))
 
 
-def test_a_cpu_of_which_nothing_is_hidden_is_the_one_that_servers_write_records_of(
+def test_a_cpu_like_its_model_is_the_one_that_servers_write_records_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(target, "hidden_features", lambda cpu, here: [])
+    monkeypatch.setattr(target, "differing_features", lambda cpu, here: [])
     named = context.resolve(f"llvm -mcpu={target.host_cpu()}").compiler.target
     assert str(target.resolve_target({"kind": "llvm"})) == str(named)
 
@@ -166,6 +166,16 @@ def test_features_that_a_hypervisor_hides_are_not_used(monkeypatch: pytest.Monke
     assert shown not in features_of(target.resolve_target({"kind": "llvm"}))
     assert shown in features_of(target.resolve_target({"kind": "llvm", "mattr": [f"+{shown}"]}))
     assert shown in features_of(target.resolve_target({"kind": "llvm", "mcpu": target.host_cpu()}))
+
+
+def test_features_that_the_model_of_a_cpu_lacks_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a model that LLVM does not know, or that a hypervisor makes up."""
+    here = context.resolve().compiler.target
+    oldest = {"x86_64": "x86-64", "aarch64": "generic"}[target.architecture_of(here)]
+    known = {name for name, has in get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")().items() if has}
+    monkeypatch.setattr(target, "host_cpu", lambda: oldest)
+    assert features_of(target.resolve_target({"kind": "llvm"})) >= known
+    assert not features_of(target.resolve_target({"kind": "llvm", "mcpu": oldest})) >= known
 
 
 def test_systems_whose_files_fusion_cannot_link_are_refused() -> None:
