@@ -25,10 +25,10 @@ def features_of(target: tvm.target.Target) -> frozenset[str]:
 
 
 def differing_features(cpu: str, here: Mapping[str, bool]) -> list[str]:
-    """Return what CPUs of this name lack and a machine with them has, and the other way round, as attributes of a target.
+    """Return what CPUs of this name lack and a machine with them has, and the reverse, as attributes of a target.
 
-    LLVM names a CPU by its model alone, of which a hypervisor hides features, AMX most of all, or which it makes up: AMX
-    has been seen under the number of a Rocket Lake. A model that is newer than LLVM is an "x86-64" to it.
+    LLVM names a CPU by its model alone, of which a hypervisor hides features, AMX most of all, or which it makes up:
+    AMX has been seen under the number of a Rocket Lake. A model that is newer than LLVM is an "x86-64" to it.
 
     Args:
         here: Whether the machine has a feature, by LLVM's names.
