@@ -24,7 +24,8 @@ def take_out_branches(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, tvm.IR
         UnsupportedOperatorError: What an If computes has no static shape.
     """
     branches: dict[str, tvm.IRModule] = {}
-    return _without_ifs(mod, branches, count()), branches
+    made = _without_ifs(mod, branches, count())
+    return tvm.IRModule(dict(made.functions), attrs=mod.attrs), branches  # it says where its operators come from
 
 
 def _without_ifs(mod: tvm.IRModule, branches: dict[str, tvm.IRModule], numbers: Iterator[int]) -> tvm.IRModule:

@@ -152,8 +152,8 @@ def _require_kernels_alone(mod: tvm.IRModule, plan: RunPlan, device: str, places
         names = sorted({str(getattr(call.op, "global_symbol", call.op)) for call in calls})
         raise UnsupportedOperatorError(
             f"a run on {device} would need the host between two kernels",
-            where=places.of(names),
-            why=f"for {', '.join(names[:_NAMED])}" if names else "which branch is run depends on what kernels compute",
+            where=places.of(names or ["if"]),
+            why=f"for {', '.join(names[:_NAMED])}" if names else "which branch is run depends on numbers of the device",
             hint=_HINT,
         )
 

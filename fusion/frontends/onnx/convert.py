@@ -20,7 +20,7 @@ from fusion.frontends.onnx.pool_windows import refuse_pool_without_places
 from fusion.frontends.onnx.registry import Converter, converter_of
 from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.tvm_converters import convert_with_tvm, tvm_converts
-from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, is_tensor, known_dims, type_of_spec
+from fusion.frontends.onnx.types import NATIVE_DTYPES, dtype_name, is_tensor, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.windows import refuse_small_image
 from fusion.shapes import known_shape
 from fusion.signature import TensorSpec
@@ -50,8 +50,9 @@ def convert_node(proto: NodeProto, opset: int, scope: ValueScope, builder: Block
     if proto.op_type in _READ_SHAPES and proto.input[0] in scope.unsure:
         raise Declined("only the model's declaration tells the shape of its input")
     node = Node(proto, opset, outputs, scope, builder)
-    if not is_native(proto, scope):
-        raise Declined("an input is no static tensor of a native dtype")
+    why = _why_not_native(proto, scope)
+    if why:
+        raise Declined(why)
     refuse_small_image(node)
     refuse_pool_without_places(node)
     claims = tuple(scope.types[name] if name in scope.claimed else None for name in proto.output)
@@ -96,11 +97,22 @@ def _vouched_for(name: str, scope: ValueScope) -> TypeProto | None:
 
 def is_native(proto: NodeProto, scope: ValueScope) -> bool:
     """Return whether all that `proto` reads are tensors of native dtypes and static shapes."""
-    kinds = [scope.types.get(name) for name in proto.input if name]
+    return not _why_not_native(proto, scope)
+
+
+def _why_not_native(proto: NodeProto, scope: ValueScope) -> str:
+    """Return which of the values that `proto` reads is no tensor of a native dtype and a static shape, and why; "" if
+    all are."""
     native = NATIVE_DTYPES | ({TensorProto.FLOAT8E8M0} if proto.op_type == "Cast" else frozenset())
-    return all(
-        kind is not None and known_dims(kind) is not None and kind.tensor_type.elem_type in native for kind in kinds
-    )
+    for name in filter(None, proto.input):
+        kind = scope.types.get(name, TypeProto())
+        shape = known_dims(kind)
+        if shape is None and kind.WhichOneof("value") in (None, "tensor_type"):
+            maker = scope.opened_by.get(name)
+            return f"only a run knows the shape of its input {name!r}" + (f", because of {maker}" if maker else "")
+        if shape is None or kind.tensor_type.elem_type not in native:
+            return f"its input {name!r} is of {type_name(kind)}, which no kernel here reads"
+    return ""
 
 
 def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:

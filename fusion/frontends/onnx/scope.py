@@ -13,7 +13,7 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.sizes_read import SizesRead
-from fusion.frontends.onnx.types import type_of_tensor
+from fusion.frontends.onnx.types import known_dims, type_of_tensor
 from fusion.frontends.onnx.weights import Weights, constant
 
 
@@ -28,6 +28,7 @@ class ValueScope:
         claimed: Values whose shape only the model's declaration tells: where ONNX Runtime computes them, the run checks
             it; nothing else may rely on it.
         unsure: Those, and values whose inferred shape rests on them; it holds where they themselves are computed.
+        opened_by: Of values whose shape only a run knows: the node with which that begins, as errors name it.
         budget: What may still be spent on constants, in the whole model.
         sizes_read: Told of what is computed of sizes, in the whole model.
         materialize: Called with the name of a value that is neither, to compute it.
@@ -41,6 +42,7 @@ class ValueScope:
     exprs: dict[str, Expr] = field(default_factory=dict)
     claimed: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
+    opened_by: dict[str, str] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     sizes_read: SizesRead = field(default_factory=SizesRead)
     materialize: Callable[[str], None] = field(default=lambda name: None)
@@ -60,6 +62,14 @@ class ValueScope:
         self._arrays.update(weights.arrays)
         for name, tensor in weights.protos.items():
             self.add_constant(name, tensor)
+
+    def note_open(self, node: NodeProto, where: str) -> None:
+        """Record of what `node` makes, which errors name `where`, with which node it begins that only a run knows the
+        shape."""
+        before = (self.opened_by[name] for name in node.input if name in self.opened_by)
+        maker = next(before, where)
+        open_ones = (name for name in node.output if name and known_dims(self.types.get(name)) is None)
+        self.opened_by.update(dict.fromkeys(open_ones, maker))
 
     def beside(self) -> ValueScope:
         """Return a scope that begins with these types and constants, and computes none of these values."""

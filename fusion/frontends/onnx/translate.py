@@ -293,10 +293,16 @@ class _Translator:
                 self._convert_if(node, opset)
             else:
                 convert_node(node, opset, self._scope, self._builder)
-                for name in node.output:
-                    self._origins.note(self._scope.exprs.get(name), where_of(node))
+            self._note(node)
         except Declined as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
+
+    def _note(self, node: NodeProto) -> None:
+        """Note that `node` makes its outputs, for errors and reasons."""
+        where = where_of(node)
+        for name in node.output:
+            self._origins.note(self._scope.exprs.get(name), where)
+        self._scope.note_open(node, where)
 
     def _left_to_libraries(self, node: NodeProto) -> str:
         """Return why ONNX Runtime is to run a node that becomes a kernel of ours here; "" where it is not."""
@@ -324,6 +330,7 @@ class _Translator:
             told = ask_types(node, self._scope, self._domains)
             types |= {name: kind for name, kind in told.items() if name not in types or dims_of(kind) is not None}
         self._scope.types.update(types)
+        self._scope.note_open(node, where_of(node))
         self._plan.defer(node, opset, reason)
 
     def _expand_fused(self, node: NodeProto, opset: int) -> Expansion | None:

@@ -320,6 +320,30 @@ def test_a_branch_is_refused() -> None:
     with pytest.raises(UnsupportedOperatorError, match="would need the host between two kernels") as raised:
         fusion.compile(model, target="cuda -arch=sm_80")
     assert "which branch is run depends" in raised.value.why
+    assert raised.value.where == "If 'y'"
+
+
+def test_a_branch_of_torch_is_refused_by_its_name() -> None:
+    program = torch.export.export(Choice(), (torch.ones(4),))
+    with pytest.raises(UnsupportedOperatorError, match="would need the host between two kernels") as raised:
+        fusion.compile(program, target="cuda -arch=sm_80")
+    assert raised.value.where.startswith("cond 'cond'")
+
+
+class Choice(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.tanh(), (x,))
+
+
+def test_what_makes_a_shape_that_only_a_run_knows_is_named() -> None:
+    nodes = [
+        node("NonZero", ["x"], ["i"]),
+        node("Transpose", ["i"], ["t"]),
+        node("GatherND", ["x", "t"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedOperatorError, match="GatherND, Transpose") as raised:
+        fusion.compile(make(nodes, {"x": [4, 4]}, ["y"]), target="cuda -arch=sm_80")
+    assert raised.value.why == "only a run knows the shape of its input 'i', because of NonZero 'i_node'"
 
 
 def test_targets_of_tvm_are_taken() -> None:
