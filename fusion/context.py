@@ -147,10 +147,11 @@ def resolve(
         )
     foreign = compiler.foreign()
     if effort != FAST and foreign:
+        there = "" if compiler.device else ", or compile on a machine of that kind"  # no machine measures a device's
         raise OptionError(
             f"effort={effort!r} measures kernels, and the target is not this machine's CPU",
             why=foreign,
-            hint='use effort="fast", or compile on a machine of that kind',
+            hint=f'use effort="fast", which chooses kernels by estimates{there}',
         )
     asked = _find_libraries(backends or (), compiler)
     given = named_database(database)

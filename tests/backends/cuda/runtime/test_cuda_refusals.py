@@ -251,8 +251,9 @@ def test_the_target_cuda_is_the_device_that_is_there(fake: FakeCuda, capsys: pyt
     assert (fake.calls("cuLaunchKernel"), fake.calls("cuGraphLaunch")) == starts
     with pytest.raises(OptionError, match="neither True nor False"):
         module(x, stream=1, wait="no")
-    with pytest.raises(OptionError, match="measures kernels"):
+    with pytest.raises(OptionError, match="measures kernels") as measured:
         fusion.compile(small_models.mlp(), "cuda", effort="balanced")
+    assert measured.value.hint == 'use effort="fast", which chooses kernels by estimates'
     with pytest.raises(TargetError, match="'sm_75'"):
         fusion.compile(small_models.mlp(), "cuda -arch=sm_75,sm_80")
     assert resolve_target({"arch": "sm_90,sm_86"}).archs == ("sm_86", "sm_90")
