@@ -32,6 +32,7 @@ from fusion.placing.records import REGIONS, backends_in, placement_at, placement
 from fusion.placing.region_costs import Make, MeasuredCosts
 from fusion.placing.search import SearchedLibrary, search_placement
 from fusion.placing.subgraph_forms import structure_of_model
+from fusion.report.placement import all_on_cpu
 from fusion.stages import stage
 from fusion.system.deadline import Deadline
 from placement.cover.places import GivenPlaces, Places, PlacesByOrder, TakenOperators
@@ -124,7 +125,9 @@ class ChoosePlaces:
     @property
     def _base(self) -> str:
         """What others have to beat."""
-        return "in the order of names" if self.ctx.libraries_only else "all on cpu"
+        if self.ctx.libraries_only:
+            return "in the order of names"
+        return all_on_cpu([node.op for node in self.imported.fallbacks])
 
     @property
     def _how(self) -> str:

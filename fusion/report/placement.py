@@ -23,6 +23,11 @@ def kinds_of(operators: Sequence[str]) -> str:
     return ", ".join(f"{count} {op}" for op, count in Counter(operators).most_common(_MOST_KINDS))
 
 
+def all_on_cpu(left: Sequence[str]) -> str:
+    """Return what a model without libraries is called, of which the frontend `left` these operators to ONNX Runtime."""
+    return f"all on {GENERATOR}{f' (but {kinds_of(left)}, which {FALLBACK} runs)' if left else ''}"
+
+
 @dataclass(frozen=True)
 class PlacedPart:
     """A part of a model that one backend runs as one call.
@@ -53,6 +58,11 @@ class PlacedPart:
     def place(self) -> str:
         """The backend, and the device where that is told."""
         return f"{self.backend} on {self.device}" if self.device else self.backend
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the frontend left it to ONNX Runtime, where no placement says so."""
+        return self.backend == FALLBACK and not library_of(self.call)
 
     @property
     def what(self) -> str:
@@ -92,7 +102,8 @@ class ModelPlacement:
         each = ", ".join(map(self._of, dict.fromkeys(part.place for part in self.parts)))
         transfers = f", {counted(self.transfers, 'transfer')}" if len(self.backends) > 1 else ""
         whole = "" if self.seconds is None else f"; a run takes {self.seconds * 1e3:.3f} ms"
-        ours = "" if self.all_cpu_seconds is None else f", all on cpu {self.all_cpu_seconds * 1e3:.3f} ms"
+        left = [op for part in self.parts if part.is_left for op in part.operators]
+        ours = "" if self.all_cpu_seconds is None else f", {all_on_cpu(left)} {self.all_cpu_seconds * 1e3:.3f} ms"
         return f"{each}{transfers}{whole}{ours}"
 
     def _of(self, place: str) -> str:

@@ -67,6 +67,20 @@ def test_a_saved_module_keeps_it(placed: CompiledModule, tmp_path: Path) -> None
     assert as_dict(loaded)["forms"][0]["placement"]["parts"][0]["backend"] == "onnxruntime"
 
 
+def test_what_a_frontend_left_to_onnx_runtime_is_not_told_as_on_cpu() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Cast", ["a"], ["d"], to=TensorProto.DOUBLE),
+        helper.make_node("MatMul", ["d", "v"], ["e"]),
+        helper.make_node("Cast", ["e"], ["y"], to=TensorProto.FLOAT),
+    ]
+    weights = {"w": np.ones((256, 256), np.float32), "v": np.ones((256, 256))}
+    module = fusion.compile(model(nodes, [("x", FLOAT, [64, 256])], [("y", FLOAT, [64, 256])], weights), cache=False)
+    measured = replace(module.placement, seconds=0.001, all_cpu_seconds=0.002)
+    assert [part.is_left for part in measured.parts] == [False, True]
+    assert "a run takes 1.000 ms, all on cpu (but 1 MatMul, 1 Cast, which onnxruntime runs) 2.000 ms" in str(measured)
+
+
 def test_what_was_measured_of_kernels_is_told_of_all_calls_of_each() -> None:
     nodes = [helper.make_node("CumSum", ["x", "axis"], ["a"]), helper.make_node("CumSum", ["a", "axis"], ["y"])]
     proto = model(nodes, [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])], {"axis": np.array(1)})
