@@ -23,12 +23,13 @@ _PARTS = (
 
 
 def version() -> str:
-    """Return that of the wheel.
+    """Return that of `WHEEL`, and behind it those of the wheels that it needs, with their names.
 
     Raises:
         PackageNotFoundError: One of the wheels is not installed.
     """
-    return ", ".join(distribution(wheel).version for wheel in dict.fromkeys(wheel for wheel, _ in _PARTS))
+    needed = dict.fromkeys(wheel for wheel, _ in _PARTS if wheel != WHEEL)
+    return f"{distribution(WHEEL).version} ({', '.join(f'{each} {distribution(each).version}' for each in needed)})"
 
 
 def load_libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:

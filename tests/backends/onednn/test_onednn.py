@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -49,6 +50,11 @@ class TestInstalled:
             wheels.version()
         except PackageNotFoundError as error:
             pytest.skip(f"{error} is not installed")
+
+    def test_its_version_says_of_which_wheel_each_number_is(self) -> None:
+        own = metadata.version("onednn-cpu-iomp")
+        others = ", ".join(f"{each} {metadata.version(each)}" for each in ("intel-cmplr-lib-rt", "intel-openmp"))
+        assert wheels.version() == f"{own} ({others})"
 
     def test_a_saved_module_says_what_it_lacks(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
         compiled().save(tmp_path / "saved.fusion")
