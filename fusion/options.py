@@ -213,6 +213,8 @@ def check_backends(backends: Sequence[str] | None, others: Sequence[str] = ()) -
         raise OptionError(f"backends={backends!r} is no list", hint=hint)
     if not backends:
         raise OptionError(f"backends={backends!r} names no backend", hint=hint)
+    if any(isinstance(name, str) and not name.strip() for name in backends):
+        raise OptionError(f"backends={backends!r} has an empty name in it", hint=hint)
     unknown = [repr(name) for name in backends if not isinstance(name, str) or name not in known]
     if unknown:
         raise OptionError(f"backends={backends!r}: no backend has the name {' or '.join(unknown)}", hint=hint)

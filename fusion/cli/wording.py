@@ -27,6 +27,11 @@ def _extents(shape: str) -> str:
     return re.sub(r"[()'\s]", "", shape).rstrip(",")
 
 
+def _backends_option(match: re.Match[str]) -> str:
+    names = ",".join(re.findall(r"'([^']*)'", match[0]))
+    return f"--backends {names}" if names else "--backends ''"
+
+
 _EXTENTS = r"(?P<shape>\([^()]*\))"
 _ENTRY = re.compile(r"'([^']*)': (\([^()]*\))")
 # The first that matches a place counts, so the longer forms come first.
@@ -41,6 +46,7 @@ _WORDS = tuple(
         (r"\bbounds=", "--bounds"),
         (r"\bparams=", "--params"),
         (r"\bbackends=(?= )", "--backends"),
+        (r"\bbackends=\['[^']*'(, '[^']*')*\]", _backends_option),
         (r"\bwith strict=False", "without --strict"),
         (r"\bstrict=True", "--strict"),
         (r"\bthreads=(?=[-\d])", "--threads "),

@@ -24,6 +24,7 @@ from tests.module import small_models
         ({"backends": ["cpu", "openvin"]}, OptionError, "no backend has the name 'openvin'"),
         ({"backends": "cpu"}, OptionError, "'cpu' is no list"),
         ({"backends": []}, OptionError, "names no backend"),
+        ({"backends": ["cpu", " "]}, OptionError, "backends=['cpu', ' '] has an empty name in it"),
         ({"backends": ["onnxruntime"], "target": "cuda -arch=sm_80"}, OptionError, "leaves out 'cpu'"),
         ({"cache": "folder"}, OptionError, "cache='folder'"),
         ({"threads": 0}, OptionError, "threads=0"),
