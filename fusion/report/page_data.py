@@ -12,7 +12,7 @@ from backends.device_run import DeviceWork
 from backends.kernel import KernelInfo
 from fusion.model_graph import GraphCall, ModelGraph, SourceOperator
 from fusion.options import GENERATOR
-from fusion.report.placement import backend_of
+from fusion.report.placement import backends_of
 from fusion.report.repeats import find_repeats
 
 if TYPE_CHECKING:
@@ -45,14 +45,15 @@ def graph_columns(
 
     Args:
         works: What kernels take on devices, by published figures.
-        generator: As of `backend_of`.
+        generator: As of `backends_of`.
     """
-    texts = _Texts()
+    texts, backends = _Texts(), backends_of(graph.calls, kernels, generator)
     counts = Counter(call.op for call in graph.calls if call.kind == "kernel")
     times = {} if profile is None else {time.kernel: time for time in profile.kernels}
     columns = {
         "before": _before(graph.operators, texts),
-        "after": _after(graph.calls, texts, generator),
+        "after": _after(graph.calls, texts, backends),
+        "generator": generator,
         "kernels": {
             name: _kernel(kernels.get(name), count, graph.loops.get(name, ()), times.get(name))
             | {"devices": [dataclasses.asdict(work) for work in works.get(name, ())]}
@@ -79,11 +80,14 @@ def _before(operators: Sequence[SourceOperator], texts: _Texts) -> Columns:
     }
 
 
-def _after(calls: Sequence[GraphCall], texts: _Texts, generator: str) -> Columns:
+def _after(calls: Sequence[GraphCall], texts: _Texts, backends: Sequence[str]) -> Columns:
     return {
         "name": [call.name for call in calls],
-        "op": [texts(backend_of(call) if call.kind == "fallback" else call.op) for call in calls],
-        "backend": [texts(backend_of(call, generator)) for call in calls],
+        "op": [
+            texts(backend if call.kind == "fallback" else call.op)
+            for call, backend in zip(calls, backends, strict=True)
+        ],
+        "backend": [texts(backend) for backend in backends],
         "kind": [texts(call.kind) for call in calls],
         "value": [texts(call.value) for call in calls],
         "weights": [call.weights for call in calls],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 
+from backends.kernel import KernelInfo
 from backends.registry import libraries
 from backends.subgraphs import library_of
 from fusion.counted import counted
@@ -144,28 +146,45 @@ def placement_of(form: Specialization, generator: str) -> ModelPlacement:
             seconds=times.seconds, runner_up=times.runner_up or None, runner_up_seconds=times.runner_up_seconds,
         )  # fmt: skip
         return ModelPlacement((whole,))
-    found = placement_in(form.graph(), form.times, generator)
-    # Libraries of a device run kernels, whose templates have their names.
-    names = set(libraries())
-    run_by = {name: info.template for name, info in form.kernels.items() if info.template in names}
-    parts = (replace(part, backend=run_by.get(part.call, part.backend)) for part in found.parts)
-    return replace(found, parts=tuple(parts)) if run_by else found
+    return placement_in(form.graph(), form.times, form.kernels, generator)
 
 
-def placement_in(graph: ModelGraph, times: PlacementTimes, generator: str = GENERATOR) -> ModelPlacement:
-    """Return where the model of `graph` runs, with what was measured of it."""
-    inside = _operators_of(graph)
+def placement_in(
+    graph: ModelGraph,
+    times: PlacementTimes,
+    kernels: Mapping[str, KernelInfo] = MappingProxyType({}),
+    generator: str = GENERATOR,
+) -> ModelPlacement:
+    """Return where the model of `graph` runs, with what was measured of it; `kernels` and `generator` are as of
+    `backends_of`."""
+    inside, backends = _operators_of(graph), backends_of(graph.calls, kernels, generator)
     parts = tuple(
-        _part(graph, position, inside, times.parts.get(call.op, PartTimes()), generator)
+        _part(graph, position, inside, times.parts.get(call.op, PartTimes()), backends[position])
         for position, call in enumerate(graph.calls)
         if call.kind != "input"
     )
     return ModelPlacement(parts, _transfers(graph), times.seconds, times.all_cpu_seconds)
 
 
-def backend_of(call: GraphCall, generator: str = GENERATOR) -> str:
-    """Return the name of the backend that runs a call; the caller's inputs are where `generator`'s kernels run."""
-    return library_of(call.op) or FALLBACK if call.kind == "fallback" else generator
+def backends_of(
+    calls: Sequence[GraphCall], kernels: Mapping[str, KernelInfo], generator: str = GENERATOR
+) -> tuple[str, ...]:
+    """Return the name of the backend that runs each call.
+
+    Args:
+        kernels: What is known of those that are called, by name: a library of a device runs some, whose templates have
+            its name.
+        generator: Wrote the other kernels; the caller's inputs are where these run.
+    """
+    names = set(libraries())
+    run_by = {name: info.template for name, info in kernels.items() if info.template in names}
+    return tuple(_host_library(call) or run_by.get(call.op, generator) for call in calls)
+
+
+def _host_library(call: GraphCall) -> str:
+    """Return the library that runs a call on memory of the host; "" of a kernel, and of a device's library, which reads
+    what kernels do."""
+    return library_of(call.op) or FALLBACK if call.kind == "fallback" else ""
 
 
 def _operators_of(graph: ModelGraph) -> dict[int, list[int]]:
@@ -178,13 +197,13 @@ def _operators_of(graph: ModelGraph) -> dict[int, list[int]]:
 
 
 def _part(
-    graph: ModelGraph, position: int, inside: Mapping[int, Sequence[int]], times: PartTimes, generator: str
+    graph: ModelGraph, position: int, inside: Mapping[int, Sequence[int]], times: PartTimes, backend: str
 ) -> PlacedPart:
-    """Return the part that the call at a position is; `inside` are the operators of each."""
+    """Return the part that the call at a position is, which a backend runs; `inside` are the operators of each."""
     call, here = graph.calls[position], [graph.operators[each] for each in inside.get(position, ())]
     ended = [operator for operator in here if max(operator.calls) == position]
     return PlacedPart(
-        backend=backend_of(call, generator),
+        backend=backend,
         call=call.op,
         operators=tuple(operator.op for operator in ended),
         names=tuple(operator.name for operator in ended),
@@ -203,5 +222,5 @@ def _transfers(graph: ModelGraph) -> int:
 def _handed_over(graph: ModelGraph) -> Iterator[tuple[int, str]]:
     for call in graph.calls:
         for read in call.reads:
-            if backend_of(graph.calls[read.source]) != backend_of(call):
-                yield read.source, backend_of(call)
+            if _host_library(graph.calls[read.source]) != _host_library(call):
+                yield read.source, _host_library(call)

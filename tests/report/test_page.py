@@ -10,8 +10,10 @@ from html.parser import HTMLParser
 from typing import Any
 
 from fusion.model_graph import ModelGraph
+from fusion.placement_times import PlacementTimes
 from fusion.report.page import render_page, script_json
 from fusion.report.page_data import graph_columns
+from fusion.report.placement import placement_in
 from tests.report.graphs import BLOCK, layered_graph
 
 HOSTILE = "</script><script>alert(1)</script><!--"
@@ -77,6 +79,18 @@ def test_names_are_text_and_never_markup() -> None:
     assert json.loads(reader.data)[0]["before"]["name"][0] == HOSTILE
     assert sum(tag == "script" for tag, _ in reader.elements) == 1 + 5
     assert json.loads(script_json({HOSTILE: "&amp; \u2028"})) == {HOSTILE: "&amp; \u2028"}
+
+
+def test_a_kernel_that_a_library_of_the_device_runs_is_told_as_the_placement_tells_it() -> None:
+    graph, kernels = layered_graph(2 * BLOCK)
+    first, *_ = kernels
+    kernels = {**kernels, first: dataclasses.replace(kernels[first], template="cublaslt")}
+    columns = graph_columns(graph, kernels, generator="cuda")
+    told = [columns["texts"][backend] for backend in columns["after"]["backend"]]
+    parts = placement_in(graph, PlacementTimes(), kernels, "cuda").parts
+    assert [part.backend for part in parts] == told[len(told) - len(parts) :]
+    assert {name: told.count(name) for name in told} == {"cublaslt": 1, "cuda": len(told) - 1}
+    assert columns["generator"] == "cuda"  # its kernels have the first colour
 
 
 def test_equal_layers_are_stacked() -> None:

@@ -37,8 +37,8 @@ class Painter {
       if (form.backends.size > 1) return colors.backend(form.backends.get(form.sides.after.text("backend", calls[calls.length - 1])));
       return colors.hues[calls[0] % 24];
     }
-    const kind = side.text("kind", node);
-    if (kind === "fallback") return colors.backend(form.backends.get(side.text("backend", node)));
+    const kind = side.text("kind", node), place = kind === "input" ? 0 : form.backends.get(side.text("backend", node));
+    if (place) return colors.backend(place);
     if (kind !== "kernel") return colors.raised;
     return colors.heat[Math.round(32 * Math.sqrt(side.us[node] / (form.top_us || 1)))];
   }

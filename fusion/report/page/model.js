@@ -70,7 +70,7 @@ function readForm(form) {
   }
   form.sides = { before, after };
   // Positions of backends by name, ours first: where there are several, nodes have the colour of theirs.
-  form.backends = new Map([["cpu", 0]]);
+  form.backends = new Map([[form.generator, 0]]);
   for (let node = 0; node < after.size; node++) { const name = after.text("backend", node); if (after.text("kind", node) !== "input" && !form.backends.has(name)) form.backends.set(name, form.backends.size); }
   form.keptBy = new Map();
   form.kept.forEach((edge) => {
