@@ -22,6 +22,7 @@ _ENGINES = {
     "openvino-throughput": ("bench.peers.ov_throughput", "openvino"),
     "torch": ("bench.peers.inductor", "torch"),
     "tvm": ("bench.peers.plain_tvm", "tvm"),
+    "metaschedule": ("bench.peers.metaschedule", "psutil"),
 }
 # The peers every speed claim is made against; the others are slower and take long to compile.
 STANDARD = ("onnxruntime", "openvino")

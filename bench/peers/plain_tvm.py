@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +22,29 @@ class PlainTvm:
     def load(self, job: Job, folder: Path) -> Runner:
         """Fix the shapes, import and compile."""
         tvm.get_global_func("runtime.config_threadpool")(1, job.threads)
-        proto = _fix_shapes(job, folder / "fixed.onnx")
+        proto = fix_shapes(job, folder / "fixed.onnx")
         module = from_onnx(proto, shape_dict={name: list(shape) for name, shape in job.shapes.items()})
         target = tvm.target.Target.from_device("cpu")
         executable = relax.build(relax.get_pipeline("zero")(module), target)
-        machine = relax.VirtualMachine(executable, tvm.cpu())
-        inputs = [spec.name for spec in read_specs(job.path, job.shapes)]
-        outputs = [output.name for output in proto.graph.output]
-
-        def run(arrays: Arrays) -> Arrays:
-            result = machine["main"](*(tvm.runtime.tensor(arrays[name]) for name in inputs))
-            fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-            return {name: np.asarray(field.numpy()) for name, field in zip(outputs, fields, strict=True)}
-
-        return run
+        return runner(relax.VirtualMachine(executable, tvm.cpu()), job, proto)
 
 
-def _fix_shapes(job: Job, path: Path) -> onnx.ModelProto:
+def runner(
+    machine: relax.VirtualMachine, job: Job, proto: onnx.ModelProto, weights: Sequence[tvm.runtime.Tensor] = ()
+) -> Runner:
+    """Return a function of the job's inputs that runs `main`, which takes `weights` behind them."""
+    inputs = [spec.name for spec in read_specs(job.path, job.shapes)]
+    outputs = [output.name for output in proto.graph.output]
+
+    def run(arrays: Arrays) -> Arrays:
+        result = machine["main"](*(tvm.runtime.tensor(arrays[name]) for name in inputs), *weights)
+        fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+        return {name: np.asarray(field.numpy()) for name, field in zip(outputs, fields, strict=True)}
+
+    return run
+
+
+def fix_shapes(job: Job, path: Path) -> onnx.ModelProto:
     """Return the model with the job's shapes, and what follows from them folded by ONNX Runtime; `path` is scratch.
 
     TVM 0.27's importer refuses shapes that the graph computes: 6 of 13 zoo models without this, none with it.

@@ -1,0 +1,44 @@
+"""TVM's MetaSchedule: its pipeline for static shapes tunes while it loads, weights packed before the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend import detach_params
+from tvm.relax.frontend.onnx import from_onnx
+
+from bench.peers.engine import Engine, Job, Runner
+from bench.peers.plain_tvm import fix_shapes, runner
+from fusion import context
+
+TRIALS = 256
+"""How many candidates it measures of a model."""
+
+
+class MetaSchedule:
+    """`relax.get_pipeline("static_shape_tuning")` with its own defaults for space, search and cost model."""
+
+    def load(self, job: Job, folder: Path) -> Runner:
+        """Fix the shapes, import, tune and compile."""
+        proto = fix_shapes(job, folder / "fixed.onnx")
+        shapes = {name: list(shape) for name, shape in job.shapes.items()}
+        module, weights = detach_params(from_onnx(proto, shape_dict=shapes, keep_params_in_input=True))
+        here = context.resolve("llvm").target.attrs
+        target = tvm.target.Target({
+            "kind": "llvm", "mcpu": here["mcpu"], "mattr": list(here.get("mattr", [])), "num-cores": job.threads,
+        })  # fmt: skip
+        tuning = relax.get_pipeline(
+            "static_shape_tuning", total_trials=TRIALS, target=target, work_dir=str(folder / "metaschedule"),
+            cpu_weight_prepack=True,
+        )  # fmt: skip
+        program = tvm.compile(tuning(module), target)
+        # Not before: it binds this thread to one CPU, and with it the processes in which candidates are built.
+        tvm.get_global_func("runtime.config_threadpool")(1, job.threads)
+        machine = relax.VirtualMachine(program, tvm.cpu())
+        packed = machine["main_transform_params"](weights["main"]) if weights.get("main") else ()
+        return runner(machine, job, proto, list(packed))
+
+
+ENGINE: Engine = MetaSchedule()
