@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
+from itertools import count
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,8 +21,8 @@ R = TypeVar("R")
 
 
 class ThreadedCalls:
-    """Calls that threads make while the caller works on, in the order they are added; all see the context variables of
-    whoever made this.
+    """Calls that threads make while the caller works on, the longest first of those that wait, and else in the order
+    they are added; all see the context variables of whoever made this.
 
     There is a thread for each CPU but the caller's, and for that too while it waits; where the system starts none, the
     waiting caller makes the calls. The end of a `with` block makes no more, and waits for those under way: a process
@@ -28,7 +30,11 @@ class ThreadedCalls:
     """
 
     def __init__(self) -> None:
-        self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._numbers = count()
+        self._waiting: dict[int, Callable[[], None]] = {}
+        # A heap of numbers alone is pushed and popped without a lock, as nothing of Python compares them.
+        self._order: list[tuple[float, int]] = []
+        self._tickets: SimpleQueue[bool] = SimpleQueue()  # one for each call, False for the end of a thread
         self._interrupts: list[BaseException] = []
         self._is_over = False
         self._threads: list[threading.Thread] = []
@@ -43,10 +49,14 @@ class ThreadedCalls:
         if error is None:
             self._raise()
 
-    def add(self, function: Callable[[], R]) -> Future[R]:
-        """Have a thread call `function`, unless what is returned is cancelled before."""
+    def add(self, function: Callable[[], R], length: float = 0) -> Future[R]:
+        """Have a thread call `function`, which takes so long beside others, unless what is returned is cancelled
+        before."""
         call = Future[R]()
-        self._waiting.put(partial(self._make, call, function))
+        number = next(self._numbers)
+        self._waiting[number] = partial(self._make, call, function)
+        heapq.heappush(self._order, (-length, number))
+        self._tickets.put(True)
         with deferring_interrupts(self._interrupts.append):
             if len(self._threads) < allowed_cpus() - 1:
                 self._start()
@@ -70,10 +80,10 @@ class ThreadedCalls:
             self._is_over = True
 
         with deferring_interrupts(interrupt):
-            while not self._waiting.empty() and len(self._threads) < allowed_cpus() and self._start():
+            while not self._tickets.empty() and len(self._threads) < allowed_cpus() and self._start():
                 pass
             for _ in self._threads or (None,):
-                self._waiting.put(None)
+                self._tickets.put(False)
             if not self._threads:
                 self._work()
             while self._threads:
@@ -90,8 +100,9 @@ class ThreadedCalls:
         return True
 
     def _work(self) -> None:
-        while (make := self._waiting.get()) is not None:
-            make()
+        while self._tickets.get():
+            _, number = heapq.heappop(self._order)
+            self._waiting.pop(number)()
 
     def _make(self, call: Future[R], function: Callable[[], R]) -> None:
         if self._is_over:

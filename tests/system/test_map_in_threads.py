@@ -57,6 +57,16 @@ def test_calls_are_made_while_others_are_added() -> None:
 
 
 @pytest.mark.usefixtures("_threads")
+def test_the_longest_that_waits_is_made_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusion.system.map_in_threads.allowed_cpus", lambda: 1)  # no thread has any before `results`
+    made: list[str] = []
+    with ThreadedCalls() as calls:
+        lengths = {"short": 1.0, "long": 9.0, "as long": 9.0, "of no length": 0.0}
+        calls.results([calls.add(partial(made.append, name), length=length) for name, length in lengths.items()])
+    assert made == ["long", "as long", "short", "of no length"]
+
+
+@pytest.mark.usefixtures("_threads")
 def test_the_end_of_a_block_waits_for_what_is_under_way_alone() -> None:
     under_way, begun, done = threading.Event(), list[int](), list[int]()
 
