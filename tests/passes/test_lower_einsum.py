@@ -1,13 +1,16 @@
-"""Sums of products that are products of matrices become such; all others stay."""
+"""Sums of products become products of matrices, two operands at a time."""
 
 from __future__ import annotations
+
+from math import prod
 
 import numpy as np
 import pytest
 from tvm import relax
 
 from fusion.passes.lower_einsum import LowerEinsum
-from tests.passes.modules import Build, apply, names, normal, unchanged
+from fusion.shapes import static_shape
+from tests.passes.modules import Build, apply, calls, names, normal, unchanged, weight
 
 
 def einsum(equation: str) -> Build:
@@ -24,7 +27,11 @@ def einsum(equation: str) -> Build:
         ("i,i->", (7,), (7,), ["reshape", "reshape", "matmul", "reshape"]),
         ("ibn,jbn->bij", (3, 2, 4), (5, 2, 4), ["permute_dims", "permute_dims", "matmul"]),
         ("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 2, 3), ["reshape", "reshape", "matmul", "reshape"]),
-        ("kj,ik->ji", (4, 5), (3, 4), ["permute_dims", "permute_dims", "matmul"]),
+        ("kj,ik->ji", (4, 5), (3, 4), ["matmul", "permute_dims"]),
+        ("kj,ik->ij", (4, 5), (3, 4), ["matmul"]),
+        ("ij,kl->ik", (3, 4), (5, 2), ["sum", "sum", "reshape", "reshape", "multiply"]),
+        ("ij,ij->ij", (3, 4), (3, 4), ["multiply"]),
+        ("bi,bji->bij", (2, 3), (2, 4, 3), ["reshape", "permute_dims", "multiply"]),
     ],
 )
 def test_products_of_matrices(equation: str, left: tuple, right: tuple, expected: list[str]) -> None:
@@ -34,16 +41,57 @@ def test_products_of_matrices(equation: str, left: tuple, right: tuple, expected
 
 
 @pytest.mark.parametrize(
+    ("equation", "shapes", "expected"),
+    [
+        ("ij,jk,kl->il", [(3, 4), (4, 5), (5, 2)], ["matmul", "matmul"]),
+        ("i,i,i->", [(7,)] * 3, ["multiply", "reshape", "reshape", "matmul", "reshape"]),
+        (
+            "etf,efd,te->td",
+            [(2, 5, 4), (2, 4, 6), (5, 2)],
+            ["permute_dims", "reshape", "multiply", "permute_dims", "reshape", "reshape", "matmul"],
+        ),
+        ("bi,bj,bk->ijk", [(2, 3), (2, 4), (2, 5)], None),
+        ("ab,bc,cd,da->", [(2, 3), (3, 4), (4, 5), (5, 2)], None),
+        ("a,b,c->cab", [(2,), (3,), (4,)], None),
+        ("ijx,jk,kly->li", [(3, 4, 2), (4, 5), (5, 2, 3)], None),
+    ],
+)
+def test_many_operands_meet_two_at_a_time(equation: str, shapes: list[tuple], expected: list[str] | None) -> None:
+    operands = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+    found = names(apply(LowerEinsum(), einsum(equation), operands))
+    assert "einsum" not in found
+    assert expected is None or found == expected
+
+
+def test_the_cheapest_pair_is_first() -> None:
+    """A vector goes through a chain of matrices from its end."""
+    shapes = [(30, 40), (40, 50), (50,)]
+    made = apply(LowerEinsum(), einsum("ij,jk,k->i"), [normal(*shape) for shape in shapes])
+    assert all(prod(static_shape(call)) <= 50 for name, call in calls(made) if name == "matmul")
+
+
+def test_one_tensor_may_be_several_operands() -> None:
+    made = apply(LowerEinsum(), lambda b, x: relax.op.einsum((x, x, x), "ij,ij,ij->i"), [normal(4, 4)])
+    assert "einsum" not in names(made)
+
+
+def test_weights_are_the_right_operand() -> None:
+    """Which a kernel has packed before the run."""
+    w = weight(6, 4)
+    made = apply(LowerEinsum(), lambda b, x: relax.op.einsum((w, x), "ok,bk->ob"), [normal(3, 4)])
+    (product,) = (call for name, call in calls(made) if name == "matmul")
+    assert static_shape(product.args[1]) == (4, 6)
+
+
+@pytest.mark.parametrize(
     ("equation", "shapes"),
     [
         ("ij->ji", [(3, 4)]),
-        ("ij,jk,kl->il", [(3, 4), (4, 5), (5, 2)]),
         ("ii,ij->j", [(3, 3), (3, 4)]),
-        ("ij,kl->ik", [(3, 4), (5, 2)]),
-        ("ij,ij->ij", [(3, 4), (3, 4)]),
+        ("ij,jk,kk->i", [(3, 4), (4, 5), (5, 5)]),
     ],
 )
-def test_what_is_no_product_stays(equation: str, shapes: list[tuple]) -> None:
+def test_others_stay(equation: str, shapes: list[tuple]) -> None:
     unchanged(LowerEinsum(), einsum(equation), [normal(*shape, seed=i) for i, shape in enumerate(shapes)])
 
 
