@@ -19,6 +19,7 @@ from tvm_ffi.structural import StructuralMutator
 from backends.cpu.arc_functions import ARC_FUNCTIONS
 from backends.cpu.math_without_scalef import WITHOUT_SCALEF
 from backends.cpu.powers import power
+from backends.cpu.remainders import fmod
 from backends.cpu.vector_terms import (
     EXP_BETWEEN_ROUNDED,
     LEAST_DISTANCE,
@@ -106,7 +107,7 @@ class _Rewriter:
         """Return whether anything inside is to be replaced; an unrolled micro-kernel is long and has no math at all."""
         calls = (Call, lambda call: _is_math(call) or _is_scalar(call))
         binds = [(tirx.Bind, lambda bind: _has_bfloat16(bind.value))] if self.has_bfloat16 else []
-        return contains(statement, calls, (REWRITTEN, is_inexact), *binds)
+        return contains(statement, calls, (REWRITTEN, is_inexact), (tirx.Mod, _is_float32), *binds)
 
     def new_temporary(self, dtype: str) -> tuple[tirx.Buffer, Expr]:
         """Return a buffer with one element per lane, and this lane's index."""
@@ -200,6 +201,10 @@ def _is_bfloat16(leaf: Expr) -> bool:
     return isinstance(leaf.ty, PrimType) and bool(leaf.ty.dtype == "bfloat16")  # the text of a buffer's type takes long
 
 
+def _is_float32(node: Any) -> bool:
+    return isinstance(node.ty, PrimType) and str(node.ty.dtype) == "float32"
+
+
 def _operation(call: Call) -> str:
     return str(call.op.name).rpartition(".")[2] if isinstance(call.op, Op) else ""  # TVM has tirx.exp and prim.log2
 
@@ -242,6 +247,7 @@ class _Names:
             (tirx.Let, self._let),
             (tirx.Var, lambda var, mutator: moved.get(var, var)),
             (REWRITTEN, self._inexact),
+            (tirx.Mod, self._remainder),
         ]
         return mutate(value, rules)
 
@@ -250,6 +256,10 @@ class _Names:
         found = is_inexact(node)
         rewritten = mutator.default_mutate(node)
         return exact(rewritten, self.bind) if found and is_inexact(rewritten) else rewritten
+
+    def _remainder(self, node: Any, mutator: StructuralMutator) -> Expr:
+        rewritten = mutator.default_mutate(node)
+        return fmod(self.bind, self.bind(rewritten.a), rewritten.b) if _is_float32(node) else rewritten
 
     def _call(self, call: Call, mutator: StructuralMutator) -> Expr:
         if _operation(call) == "if_then_else":

@@ -42,7 +42,11 @@ def _of(like: Expr, value: int) -> Expr:
     return tirx.const(value, like.ty.dtype)
 
 
-def _legalize(name: str, default: Callable[[te.Tensor, te.Tensor], te.Tensor], safe: Divide) -> FLegalize:
+def _legalize(
+    name: str, default: Callable[[te.Tensor, te.Tensor], te.Tensor], safe: Divide, *, by_literal: bool = False
+) -> FLegalize:
+    """Return a legalization. With `by_literal` kernels have a divisor that is one known float in their code."""
+
     def divided(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         shape = topi.add(a, b).shape
         wide_a, wide_b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
@@ -50,10 +54,19 @@ def _legalize(name: str, default: Callable[[te.Tensor, te.Tensor], te.Tensor], s
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         dividend, divisor = call.args
-        traps = "int" in str(call.ty.dtype) and not _is_harmless(divisor)
+        is_integer = "int" in str(call.ty.dtype)
+        traps = is_integer and not _is_harmless(divisor)
+        if by_literal and not is_integer:
+            divisor = _literal(divisor)
         return builder.call_te(divided if traps else default, dividend, divisor, primfunc_name_hint=name)
 
     return legalize
+
+
+def _literal(divisor: relax.Expr) -> Expr:
+    """Return what is one known number as that, and all else as it is."""
+    is_number = isinstance(divisor, GenericConst) and not divisor.ty.shape
+    return tirx.const(divisor.value.numpy().item(), str(divisor.ty.dtype.dtype)) if is_number else divisor
 
 
 def _is_harmless(divisor: relax.Expr) -> bool:
@@ -64,6 +77,6 @@ def _is_harmless(divisor: relax.Expr) -> bool:
 DIVISIONS: dict[str, FLegalize] = {
     "relax.divide": _legalize("divide", topi.divide, _quotient(tirx.truncdiv)),
     "relax.floor_divide": _legalize("floor_divide", topi.floor_divide, _quotient(tirx.floordiv)),
-    "relax.mod": _legalize("mod", topi.mod, _remainder(tirx.truncmod)),
+    "relax.mod": _legalize("mod", topi.mod, _remainder(tirx.truncmod), by_literal=True),
     "relax.floor_mod": _legalize("floor_mod", topi.floor_mod, _remainder(tirx.floormod)),
 }
