@@ -11,7 +11,7 @@ from math import ceil, frexp, isfinite
 
 from tvm import tirx
 
-from backends.cpu.vector_terms import Bind, Expr, bits, f64, float_of_bits, i32
+from backends.cpu.vector_terms import Bind, Expr, bits, f64, float_of_bits, i32, nearest
 
 _BITS = 51
 """That a step takes from a quotient: its estimate is off by 2^-53 for the reciprocal and for the product each, and
@@ -31,7 +31,7 @@ def fmod(bind: Bind, x: Expr, y: Expr) -> Expr:
     reciprocal = bind(f64(1.0) / divisor)
     rest = numerator
     for _ in range(_steps(y)):
-        quotient = bind(tirx.nearbyint(bind(rest * reciprocal)))
+        quotient = bind(nearest(bind(rest * reciprocal)))
         rest = bind(tirx.call_llvm_pure_intrin("float64", "llvm.fma", f64(0.0) - quotient, divisor, rest))
     positive = bind(tirx.Cast("float32", bind(tirx.Select(rest < f64(0.0), rest + divisor, rest))))
     sign = tirx.bitwise_and(bits(x), i32(-0x80000000))

@@ -33,6 +33,7 @@ from backends.cpu.vector_terms import (
     float_of_bits,
     horner,
     i32,
+    nearest,
     with_sign_of,
 )  # fmt: skip
 from backends.tensorir.exact_values import REWRITTEN, exact, is_inexact, is_narrow_function, widened
@@ -290,6 +291,8 @@ def approximate(call: Call, names: _Names) -> Expr:
     """Return the polynomial form of one scalar float32 math call, or the call itself."""
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         return call
+    if _operation(call) == "nearbyint":
+        return nearest(*call.args)
     # An address, as a prefetch takes it, has no dtype.
     if not isinstance(call.ty, PrimType) or str(call.ty.dtype) != "float32":
         return call

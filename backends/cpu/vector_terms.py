@@ -46,6 +46,11 @@ def horner(variable: Expr, *coefficients: float, constant: Callable[[float], Exp
     return result
 
 
+def nearest(x: Expr) -> Expr:
+    """Return the nearest whole number, the even one of two, in x's dtype: TVM's `nearbyint` has no form on vectors."""
+    return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.nearbyint", x)
+
+
 def clamp(x: Expr, low: float, high: float) -> Expr:
     """Return x limited to [low, high], one instruction for each; NaN stays NaN (`tirx.min` would swallow it)."""
     below = tirx.Select(x > f32(high), f32(high), x)
