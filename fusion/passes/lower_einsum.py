@@ -102,7 +102,7 @@ def _contract(
     shared = [name for name in left.names if name in right.names]
     if kept.issuperset(shared):
         return _multiply(builder, left, right, result)
-    batch, summed = ([name for name in shared if (name in kept) == keep] for keep in (True, False))
+    batch, summed = (tuple(name for name in shared if (name in kept) == keep) for keep in (True, False))
     products = (_Product(*pair, batch, summed) for pair in ((left, right), (right, left)))
     return min(products, key=lambda product: product.moved(result)).build(builder, result)
 
@@ -114,14 +114,14 @@ class _Product:
 
     left: _Operand
     right: _Operand
-    batch: list[str]
-    summed: list[str]
+    batch: tuple[str, ...]
+    summed: tuple[str, ...]
 
     def build(self, builder: relax.BlockBuilder, result: str | None) -> _Operand:
         """Return the product with its axes in the order of `result`; of [*batch, *rows, *columns] if that is None."""
         sizes = {**self.left.sizes, **self.right.sizes}
 
-        def matrix(operand: _Operand, first: list[str], second: list[str]) -> relax.Expr:
+        def matrix(operand: _Operand, first: tuple[str, ...], second: tuple[str, ...]) -> relax.Expr:
             moved = operand.permuted(builder, [*self.batch, *first, *second])
             batch = (sizes[name] for name in self.batch)
             parts = (prod(sizes[name] for name in part) for part in (first, second))
@@ -134,11 +134,11 @@ class _Product:
         return product if result is None else _Operand(product.permuted(builder, result), result)
 
     @property
-    def rows(self) -> list[str]:
+    def rows(self) -> tuple[str, ...]:
         return self._others(self.left)
 
     @property
-    def columns(self) -> list[str]:
+    def columns(self) -> tuple[str, ...]:
         return self._others(self.right)
 
     def moved(self, result: str | None) -> tuple[bool, int]:
@@ -155,8 +155,8 @@ class _Product:
         moved = [prod(sizes[name] for name in names) for names, order in orders if list(names) != order]
         return is_constant == [True, False], sum(moved)
 
-    def _others(self, operand: _Operand) -> list[str]:
-        return [name for name in operand.names if name not in (*self.batch, *self.summed)]
+    def _others(self, operand: _Operand) -> tuple[str, ...]:
+        return tuple(name for name in operand.names if name not in (*self.batch, *self.summed))
 
 
 def _multiply(builder: relax.BlockBuilder, left: _Operand, right: _Operand, result: str | None) -> _Operand:

@@ -44,6 +44,7 @@ MODELS: dict[str, tuple[int, Callable[[], onnx.ModelProto]]] = {
     "pairs by channel": (0, lambda: quantized.static(networks.images(), SIGNED, per_channel=True)),
     "signed pairs": (0, lambda: quantized.static(networks.images(), SIGNED, SIGNED)),
     "pairs, separable": (0, lambda: quantized.static(networks.separable(size=56, activation="Relu"), SIGNED)),
+    "pairs, upsampling": (0, lambda: quantized.static(networks.upsampling(), SIGNED)),
     "operators on bytes": (0, lambda: quantized.operators(networks.images())),
     "dynamic images": (0, lambda: quantized.dynamic(networks.images())),
     "dynamic dense": (0, lambda: quantized.dynamic(networks.dense(activation="Relu"), SIGNED)),

@@ -105,6 +105,14 @@ def decoder(dtype: str = "float32") -> onnx.ModelProto:
     return net.model(net.op("Sigmoid", net.conv(x, 32, 3)))
 
 
+def upsampling() -> onnx.ModelProto:
+    """Return transposed convolutions, with windows that overlap and without."""
+    net = Network()
+    x = net.op("Relu", net.op("ConvTranspose", net.input([1, 32, 14, 14]), net.weight(32, 32, 2, 2), strides=[2, 2]))
+    x = net.op("ConvTranspose", x, net.weight(32, 16, 4, 4), strides=[2, 2], pads=[1] * 4)
+    return net.model(net.op("Sigmoid", x))
+
+
 def dense(dtype: str = "float32", rows: int | str = 64, activation: str = "Tanh", width: int = 256) -> onnx.ModelProto:
     """Return matmuls with activations between."""
     net = Network(dtype)
