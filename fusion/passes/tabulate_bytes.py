@@ -23,8 +23,10 @@ from fusion.tensors import as_numpy
 
 Array = npt.NDArray[Any]
 
-_LEAST = 5
-"""Operators that a table is worth, of which a quotient alone is as slow as a look-up."""
+_LOOK_UP = 64
+"""What a look-up takes, in operations on a vector of as many elements: there are none on vectors, and each ends its
+kernel, as no product has one for an epilogue. A HardSwish between quantisations, of 17 operations, is part of the
+convolution before it."""
 _BYTES = ("uint8", "int8")
 
 
@@ -50,12 +52,12 @@ class _Function:
     Attributes:
         source: The tensor of bytes that it is computed of, of its own shape.
         values: Of all bytes in order, in the value's dtype.
-        operators: How many make it.
+        operations: How many on vectors make it.
     """
 
     source: relax.Expr
     values: Array
-    operators: int
+    operations: int
 
 
 @dataclass
@@ -70,7 +72,7 @@ class _Tables:
         found = self._function(var, value)
         if found is None:
             return value
-        if call_name(value) == "quantize" and found.operators >= _LEAST:
+        if call_name(value) == "quantize" and found.operations >= _LOOK_UP:
             value = self._look_up(builder, found)
         made = builder.emit(value, var.name)
         self.known[made] = found
@@ -95,7 +97,8 @@ class _Tables:
             made = evaluate(value, operands)
         if made is None:
             return None
-        return _Function(first.source, made.astype(dtype), 1 + sum(each.operators for each in read if each is not None))
+        operations = _OPERATIONS.get(call_name(value), 1) + sum(each.operations for each in read if each is not None)
+        return _Function(first.source, made.astype(dtype), operations)
 
     def _operand(self, arg: relax.Var) -> _Function | None:
         """Return what an operand is; bytes of which nothing is known are themselves."""
@@ -172,3 +175,17 @@ _EVALUATE: Mapping[str, Callable[[relax.Call, list[Array]], Array | None]] = {
     "nn.silu": _of(lambda x: x / (1 + np.exp(-x))),
 }
 """What operators on single elements make of float32, and of bytes."""
+_OPERATIONS: Mapping[str, int] = {
+    "quantize": 6,
+    "dequantize": 3,
+    "clip": 2,
+    "divide": 16,
+    "power": 16,
+    "exp": 12,
+    "sqrt": 16,
+    "tanh": 36,
+    "erf": 25,
+    "sigmoid": 30,
+    "nn.silu": 30,
+}
+"""On vectors, of those that take several; a quotient or a root has its unit for as long as 16 others take."""

@@ -38,11 +38,19 @@ def test_quantised_steps_become_one_table() -> None:
     assert names(mod) == ["call_tir"]
 
 
+def hard_swish(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """What is part of a convolution's kernel, where a table would end it."""
+    wide = rows(b, x, 3)
+    gate = b.emit(op.clip(b.emit(op.add(b.emit(op.multiply(wide, number(1 / 6))), number(0.5))), 0.0, 1.0))
+    return quantised(b, b.emit(op.multiply(wide, gate)), 0.02, -5)
+
+
 OTHERS: dict[str, Build] = {
     "two tensors": lambda b, x: quantised(
         b, b.emit(op.tanh(b.emit(op.add(gelu(b, x), rows(b, b.emit(op.permute_dims(x)), 1))))), 0.1, 0
     ),
-    "few operators": lambda b, x: quantised(b, b.emit(op.tanh(rows(b, x, 1))), 0.1, 0),
+    "one function": lambda b, x: quantised(b, b.emit(op.tanh(rows(b, x, 1))), 0.1, 0),
+    "many cheap operators": hard_swish,
     "a row of numbers": lambda b, x: quantised(
         b, b.emit(op.multiply(gelu(b, x), relax.const(np.ones(9, "float32")))), 0.1, 0
     ),
