@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from backends.onednn.threads import OpenMpThreads
 from backends.onednn.wheels import load_libraries
 
 MAX_RANK = 12
@@ -19,9 +19,6 @@ ANY_FORMAT = 1
 FORWARD_INFERENCE = 96
 _CPU = 1
 _DEFAULT_STREAM = 1
-_WAIT_MS = 1
-"""How long a thread waits for the next primitive of a call before it sleeps: woken for each of them, MobileNetV2 takes
-7.9 ms in place of 5.2 (two threads of an Emerald Rapids)."""
 _IMPLEMENTATION = 8
 """`dnnl_query_impl_info_str`."""
 _OUT_OF_MEMORY = 1
@@ -102,20 +99,17 @@ class ExecArg(ctypes.Structure):
     _fields_ = (("argument", c_int), ("memory", c_void_p))
 
 
-class _Ident(ctypes.Structure):
-    """`ident_t`: a place in a source, as compilers tell it to OpenMP."""
-
-    _fields_ = (("_1", c_int), ("flags", c_int), ("_2", c_int), ("_3", c_int), ("place", c_char_p))
-
-
-_PLACE = _Ident(0, 2, 0, 0, b";unknown;unknown;0;0;;")
-
-
 class OneDnn:
-    """The library, and the one engine of this process's CPUs."""
+    """The library, and the one engine of this process's CPUs.
+
+    Attributes:
+        engine: That.
+        threads: What runs its loops.
+    """
 
     def __init__(self) -> None:
-        self._dnnl, self._openmp = load_libraries()
+        self._dnnl, openmp = load_libraries()
+        self.threads = OpenMpThreads(openmp)
         for name, parameters in _FUNCTIONS.items():
             getattr(self._dnnl, name).argtypes = parameters
         self._dnnl.dnnl_primitive_desc_query_md.argtypes = (c_void_p, c_int, c_int)
@@ -183,29 +177,6 @@ class OneDnn:
     def are_equal(self, one: Any, other: Any) -> bool:
         """Return whether two memory descriptors say the same."""
         return bool(self._dnnl.dnnl_memory_desc_equal(one, other))
-
-    @contextmanager
-    def team(self, threads: int) -> Iterator[None]:
-        """Let what this thread runs meanwhile run on so many, which wait for the next primitive, and sleep at the end.
-
-        Primitives are made for the number of threads that runs them, too.
-        """
-        before = self._openmp.omp_get_max_threads(), self._openmp.kmp_get_blocktime()
-        self._openmp.omp_set_num_threads(threads)
-        self._openmp.kmp_set_blocktime(_WAIT_MS)
-        try:
-            yield
-        finally:
-            # A thread waits as long as was set when it was last given work: the last primitive may run on fewer.
-            self._openmp.kmp_set_blocktime(0)
-            self._give_nothing()
-            self._openmp.omp_set_num_threads(before[0])
-            self._openmp.kmp_set_blocktime(before[1])
-
-    def _give_nothing(self) -> None:
-        """Have each thread of the team run a function that does nothing."""
-        function = ctypes.cast(self._openmp.omp_get_thread_num, c_void_p)
-        getattr(self._openmp, "__kmpc_fork_call")(ctypes.byref(_PLACE), 0, function)
 
 
 def dims(values: Sequence[int]) -> Any:

@@ -14,6 +14,7 @@ from backends.onednn.arena import Lifetime, place_all
 from backends.onednn.operation import Constants, PrimitiveSequence
 from backends.onednn.plan import Buffer, SequencePlan, make_plan
 from backends.onednn.primitive_call import PrimitiveCall
+from backends.onednn.work import is_worth_sharing
 from fusion.tensors import allocate
 
 
@@ -34,12 +35,13 @@ class _Slot:
 
 
 class Executable:
-    """Runs a sequence; each call that runs at a time has memory to itself."""
+    """Runs a sequence, on one thread what is too short for more; each call that runs at a time has memory to itself."""
 
     def __init__(self, api: OneDnn, sequence: PrimitiveSequence, constants: Constants, threads: int) -> None:
-        self._api, self._sequence, self._threads = api, sequence, threads
+        self._api, self._sequence = api, sequence
+        self._threads = threads if is_worth_sharing(sequence) else 1
         self._idle: SimpleQueue[_Slot] = SimpleQueue()
-        with api.team(threads):
+        with api.threads.team(self._threads):
             self.plan = make_plan(api, sequence, constants)
             self._offsets, self.arena_bytes = _place_buffers(self.plan)
             self._idle.put(self._make_slot())
@@ -48,7 +50,7 @@ class Executable:
         """Return the results of a call."""
         results = [np.empty(self._sequence.shape(value), np.float32) for value in self._sequence.results]
         given = [np.ascontiguousarray(array) for array in arrays]
-        with self._api.team(self._threads):
+        with self._api.threads.team(self._threads):
             try:
                 slot = self._idle.get_nowait()
             except Empty:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from importlib import metadata
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import fusion
 from backends.onednn import wheels
+from backends.onednn.work import is_worth_sharing
 from fusion.errors import NotInstalledError
+from fusion.system.cpus import allowed_cpus
 from tests.forked import answer_of_child
-from tests.module.small_models import mlp, mlp_numpy
+from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
+from tests.naps import busy_nap
 
+ROWS = (128, 512)
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
 
 
@@ -93,13 +99,54 @@ class TestInstalled:
         from backends.onednn.api import onednn
 
         environment = dict(os.environ)
-        openmp = onednn()._openmp
+        openmp = onednn().threads._openmp
         openmp.omp_set_num_threads(3)
         openmp.kmp_set_blocktime(17)
         compiled()(X)
         assert openmp.omp_get_max_threads() == 3
         assert openmp.kmp_get_blocktime() == 17
         assert dict(os.environ) == environment
+
+    def test_threads_are_woken_elsewhere_than_where_their_caller_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where the scheduler puts both on one CPU, a call on two threads took longer than on one."""
+        if not 1 < allowed_cpus() <= 8:
+            pytest.skip("they are barred from a CPU where there are 2 to 8")
+        told: list[tuple[int, frozenset[int]]] = []
+        tell = os.sched_setaffinity
+
+        def note(thread: int, cpus: set[int]) -> None:
+            told.append((thread, frozenset(cpus)))
+            tell(thread, cpus)
+
+        weights = {"w": np.ones((512, 512), np.float32)}
+        node = helper.make_node("MatMul", ["x", "w"], ["y"])
+        proto, x = model([node], [("x", FLOAT, ROWS)], [("y", FLOAT, ROWS)], weights), np.ones(ROWS, np.float32)
+        module = fusion.compile(proto, backends=["onednn", "cpu"], threads=2, cache=False)
+        module(x)
+        monkeypatch.setattr(os, "sched_setaffinity", note)
+        module(x)
+        everywhere = frozenset(os.sched_getaffinity(0))
+        (worker, barred), (same, back) = told
+        assert worker == same != threading.get_native_id()
+        assert (len(everywhere - barred), back) == (1, everywhere)
+        assert busy_nap(lambda: module(x), 0.1, settle=0.0, enough=0.03) < 0.03
+
+    def test_what_is_short_runs_on_one_thread(self) -> None:
+        """A team takes 80 us to wake and to sleep."""
+        from backends.onednn.operation import SRC, WEIGHTS, Operation, PrimitiveOperand, PrimitiveSequence
+
+        def product(rows: int) -> PrimitiveSequence:
+            operands = PrimitiveOperand(SRC, (rows, 256), 0), PrimitiveOperand(WEIGHTS, (256, 256), -1)
+            return PrimitiveSequence(((rows, 256),), (Operation("matmul", operands, (rows, 256), (rows, 256)),), (1,))
+
+        assert [is_worth_sharing(product(rows)) for rows in (4, 64, 256, 1024)] == [False, False, True, True]
+
+        windows = PrimitiveOperand(WEIGHTS, (64, 64, 3, 3), -1)
+        depthwise = PrimitiveOperand(WEIGHTS, (64, 1, 1, 3, 3), -1)
+        for weights, shares in ((windows, True), (depthwise, False)):
+            image = (1, 64, 28, 28)
+            made = Operation("convolution", (PrimitiveOperand(SRC, image, 0), weights), image, image)
+            assert is_worth_sharing(PrimitiveSequence((image,), (made,), (1,))) == shares
 
     def test_what_it_has_no_primitive_for_is_an_error(self) -> None:
         from backends.onednn.api import OneDnnError, onednn

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax import op
 
 from backends import registry
+from backends.onednn import work
 from fusion.constants import constant
 from fusion.errors import NotInstalledError
 
@@ -25,6 +26,12 @@ def library() -> Any:
         return registry.library("onednn")
     except NotInstalledError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def _shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short it is, a sequence runs on as many threads as are asked for."""
+    monkeypatch.setattr(work, "_SHARED_US", 0.0)
 
 
 @dataclass
