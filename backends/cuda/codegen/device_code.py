@@ -125,7 +125,7 @@ def _assemble(launch: Launch, archs: Sequence[str]) -> tuple[Launch, dict[str, A
     made: dict[tuple[str, str], Assembled] = {}
 
     def taken(kernel: CudaKernel, arch: str) -> Taken:
-        code = made[kernel.source, arch] = assemble(kernel.source, arch)
+        code = made[kernel.source, arch] = assemble(kernel.source, arch, launch.name)
         found = read_resources(code.cubin, kernel.symbol)
         return (found.registers, found.local_bytes) if found else (0, 0)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -12,7 +16,10 @@ from fusion.errors import InternalError, NotInstalledError
 
 _SECONDS = 300
 """For one kernel, which takes seconds and on a busy machine many times as long; a linker, which takes 0.1, has less."""
+_SILENCE_S = 10
+"""Of these without a word."""
 _LOG = 1000
+_log = logging.getLogger("fusion.backends")
 
 
 def find_nvcc() -> str | None:
@@ -20,33 +27,64 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc") or find_in_package("cuda_nvcc", "bin/nvcc")
 
 
-def compile_source(nvcc: str, source: str, arch: str) -> tuple[bytes, bytes]:
+def compile_source(nvcc: str, source: str, arch: str, name: str = "kernel") -> tuple[bytes, bytes]:
     """Return the cubin and the PTX of CUDA C for devices such as "sm_80".
 
+    Args:
+        name: Of the kernel, for warnings and errors: where it takes long, which may be a hang, a warning says so.
+
     Raises:
-        NotInstalledError: nvcc does not run, or does not know the architecture.
+        NotInstalledError: nvcc does not run, does not come to an end, or does not know the architecture.
         InternalError: It refuses the text, which is ours; the reason is what it says.
     """
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "kernel.cu"
         text.write_text(source)
-        cubin, ptx = (_run(nvcc, kind, text, arch) for kind in ("cubin", "ptx"))
+        cubin, ptx = (_make(nvcc, kind, text, arch, name) for kind in ("cubin", "ptx"))
     return cubin, ptx
 
 
-def _run(nvcc: str, kind: str, text: Path, arch: str) -> bytes:
+def _make(nvcc: str, kind: str, text: Path, arch: str, name: str) -> bytes:
     made = text.with_suffix(f".{kind}")
     # TVM names what nothing reads (177).
     command = [nvcc, f"-{kind}", f"-arch={arch}", "-diag-suppress=177", str(text), "-o", str(made)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        code, told = _run(command, f"the {kind} of kernel {name!r}")
+    except OSError as error:
         raise _unusable(nvcc, str(error)) from error
-    if done.returncode and f"{text.name}(" in done.stderr:
-        raise InternalError("nvcc refuses a kernel", why=done.stderr[:_LOG], hint="report it")
-    if done.returncode:
-        raise _unusable(nvcc, done.stderr.strip()[:_LOG])
+    except subprocess.TimeoutExpired as error:
+        raise _unusable(nvcc, f"it did not make the {kind} of kernel {name!r} in {_SECONDS} s") from error
+    if code and f"{text.name}(" in told:
+        raise InternalError(f"nvcc refuses kernel {name!r}", why=told[:_LOG], hint="report it")
+    if code:
+        raise _unusable(nvcc, told.strip()[:_LOG])
     return made.read_bytes()
+
+
+def _run(command: list[str], what: str) -> tuple[int, str]:
+    """Return how a command that makes something ends, and what it says of errors.
+
+    Raises:
+        OSError: It cannot be started.
+        subprocess.TimeoutExpired: It has been given up, with what it started.
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            try:
+                told = process.communicate(timeout=_SILENCE_S)[1]
+            except subprocess.TimeoutExpired:
+                _log.warning(
+                    "%s has not made %s for %.0f s; it is given up after %.0f s",
+                    command[0], what, _SILENCE_S, _SECONDS,
+                )  # fmt: skip
+                told = process.communicate(timeout=_SECONDS - _SILENCE_S)[1]
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, told
 
 
 def _unusable(nvcc: str, why: str) -> NotInstalledError:

@@ -49,10 +49,13 @@ def nvrtc_version() -> str:
     return f"fails with its error {failed}: {path}" if failed else f"{major.value}.{minor.value} ({path})"
 
 
-def assemble(source: str, arch: str) -> Assembled:
+def assemble(source: str, arch: str, name: str = "kernel") -> Assembled:
     """Return the code of CUDA C for devices such as "sm_80".
 
     Where there is no NVRTC, nvcc makes it, which takes seconds a kernel.
+
+    Args:
+        name: Of the kernel, for what nvcc does not say of itself.
 
     Raises:
         NotInstalledError: There is neither, or it does not know the architecture, or its own files are not whole.
@@ -60,7 +63,7 @@ def assemble(source: str, arch: str) -> Assembled:
     """
     nvcc = find_nvcc() if find_nvrtc() is None else None
     if nvcc is not None:
-        return Assembled(*compile_source(nvcc, source, arch))
+        return Assembled(*compile_source(nvcc, source, arch, name))
     nvrtc, program = _library(), ctypes.c_void_p()
     _require_arch(nvrtc, arch)
     # TVM names what nothing reads (177).

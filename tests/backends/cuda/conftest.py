@@ -18,7 +18,7 @@ def assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     here, which would not take the text."""
     monkeypatch.setattr(driver, "LIBRARY", "no-such-library.so")
     if find_nvrtc() is None:
-        monkeypatch.setattr(device_code, "assemble", lambda source, arch: Assembled(arch.encode(), b"// ptx"))
+        monkeypatch.setattr(device_code, "assemble", lambda source, arch, name: Assembled(arch.encode(), b"// ptx"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.cuda.codegen import nvrtc
+from backends.cuda.codegen import nvcc, nvrtc
 from backends.cuda.codegen.generate import generate_kernel
 from backends.cuda.codegen.nvcc import compile_source, find_nvcc
 from backends.cuda.runtime.cubin import read_resources
@@ -61,12 +61,23 @@ def test_what_it_refuses_is_told(text: str, error: type[FusionError], told: str,
         compile_source(str(tmp_path / "no-such-program"), "// a kernel", "sm_80")
 
 
+def test_one_that_does_not_end_is_told_of_and_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nvcc, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(nvcc, "_SECONDS", 0.6)
+    with pytest.raises(NotInstalledError) as raised:
+        compile_source(script(tmp_path, "sleep 60; true"), "// a kernel", "sm_80", "matmul.0")
+    assert "did not make the cubin of kernel 'matmul.0' in 0.6 s" in raised.value.why
+    assert "has not made the cubin of kernel 'matmul.0'" in caplog.text
+
+
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
 def test_the_one_that_is_installed_takes_what_the_generator_writes() -> None:
-    nvcc = find_nvcc()
-    assert nvcc is not None
+    found = find_nvcc()
+    assert found is not None
     kernel = generate_kernel(reversed_exponentials, "reversed", "sm_80")
-    cubin, ptx = compile_source(nvcc, kernel.source, "sm_80")
+    cubin, ptx = compile_source(found, kernel.source, "sm_80")
     resources = read_resources(cubin, kernel.symbol)
     assert resources is not None
     assert 0 < resources.registers <= 64

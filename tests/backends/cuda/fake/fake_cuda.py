@@ -47,7 +47,7 @@ def compile_fake(made: Path, *options: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def fake_assemble(source: str, arch: str) -> Assembled:
+def fake_assemble(source: str, arch: str, name: str = "") -> Assembled:
     """Return what the fake driver takes for machine code of CUDA C, and for PTX: where the emulator's code of it is."""
     found = re.search(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(([^)]*)\)', source)
     assert found is not None
