@@ -2,7 +2,7 @@
 
     [strip of k][vector][step][term][k / 2][channel]    of float32 terms, pairs of bfloat16 as words: half as much again
     [strip of k][vector][step][k / 4][channel][k % 4]   of bytes
-    a vector of words behind them                       the first is not 0 where a weight of float32 is not finite
+    a vector of words behind them                       `NOT_FINITE` where a weight of float32 is not, else 0
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm.ir import Var
 
 from backends.cpu import amx
 from backends.cpu.kernels.shared.contraction import Contraction, tile_steps
-from backends.cpu.kernels.shared.tile_products import LANES, TileSteps, TileWeights
+from backends.cpu.kernels.shared.tile_products import LANES, NOT_FINITE, TileSteps, TileWeights
 from backends.tensorir.result import Repack, Scheduled
 
 Array = npt.NDArray[Any]
@@ -53,7 +53,7 @@ class TilePacking:
         is_finite = not in_words or bool(np.isfinite(panels).all())
         size = TileWeights.size(len(values), steps)
         packed = np.zeros(size + LANES, np.uint32 if in_words else panels.dtype)
-        packed[size:] = not is_finite
+        packed[size:] = 0 if is_finite else NOT_FINITE
         strips = packed[:size].reshape(steps.strips, len(values), form.strip_steps, form.weight_elements)
         # Some vectors at a time, so that what is in between stays in the cache: a third of what all at once take.
         block = max(1, _BLOCK_ELEMENTS // (taps * padded * width))

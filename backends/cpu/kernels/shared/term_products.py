@@ -27,7 +27,6 @@ from backends.cpu.kernels.shared.tile_products import (
     TileForm,
     TileProducts,
     TileStrip,
-    TileWeights,
 )
 from backends.tensorir.emit import Expr, Nest, int64, pieces, ramp, splat
 
@@ -91,8 +90,7 @@ class TermProducts(TileProducts):
         """Return whether the weights are finite, which a task splits where they were not packed."""
         if self.packed is None:
             return self._split_weights(scratch, block)
-        flag = tirx.BufferLoad(self.packed.memory, [int64(TileWeights.size(self.packed.vectors, self.steps))])
-        return tirx.reinterpret("uint32", flag).equal(tirx.const(0, "uint32"))
+        return self.packed.are_finite()
 
     def _fill(self, scratch: Scratch, strip: TileStrip) -> Expr:
         """Return whether the rows are finite."""

@@ -130,6 +130,11 @@ class TileSteps:
         return unravel(tap, self.taps), tirx.floormod(step, self.of_tap) * self.form.numbers.depth
 
 
+NOT_FINITE = 1
+"""The word behind packed weights one of which is not finite. No other word says so: what is measured is often filled
+with bytes that stand for no weights (`tuning/filled_tensors.py`), and has to take the way of finite ones."""
+
+
 @dataclass(frozen=True)
 class TileWeights:
     """Weights in the order of tiles: [strip][vector][step][...].
@@ -155,6 +160,11 @@ class TileWeights:
         """Return weights that were packed."""
         size = TileWeights.size(vectors, steps) + LANES
         return TileWeights(tirx.decl_buffer((size,), steps.form.packed_dtype, name), vectors, steps)
+
+    def are_finite(self) -> Expr:
+        """Return what packed weights say: whether all are finite."""
+        word = tirx.BufferLoad(self.memory, [int64(TileWeights.size(self.vectors, self.steps))])
+        return tirx.reinterpret("uint32", word) != tirx.const(NOT_FINITE, "uint32")
 
     def at(self, strip: Expr, vector: Expr, step: Expr = 0) -> Expr:
         """Return where a step of a strip begins."""

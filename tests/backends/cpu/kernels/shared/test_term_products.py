@@ -9,9 +9,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import tvm
 from torch import from_numpy
 from torch.nn import functional
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 from backends.cpu import amx
@@ -21,7 +22,7 @@ from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents, may_be_in_tiles
 from backends.cpu.kernels.shared.packed_tiles import TilePacking
 from backends.cpu.kernels.shared.term_products import FLOAT32_TERMS
-from backends.cpu.kernels.shared.tile_products import TileSteps
+from backends.cpu.kernels.shared.tile_products import TileSteps, TileWeights
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
 from fusion import context
@@ -29,6 +30,7 @@ from partition.access import CONV2D, MATMUL
 from tests.backends.cpu.kernels.anchored import always, normal, run
 from tests.backends.cpu.kernels.templates import changed
 from tests.passes.modules import Build
+from tuning.filled_tensors import FILLER
 
 EMERALD_RAPIDS = Machine(16, 32, 48 << 10, 2 << 20, 260 << 20, l1_ways=12, tiles=True)
 
@@ -190,6 +192,24 @@ def test_packing_says_where_weights_are_not_finite() -> None:
     panels = normal((1, 32, 16), 0)
     panels[0, 3, 5] = np.nan
     assert TilePacking(TileSteps((), 32, FLOAT32_TERMS))(panels).view("uint32")[-16:].all()
+
+
+def test_what_is_measured_with_bytes_for_weights_is_measured_in_tiles() -> None:
+    """Bytes that no packing wrote say that weights are finite, and `TilePacking` says it of those that are."""
+    steps = TileSteps((), 64, FLOAT32_TERMS)
+    weights, found = TileWeights.declare("weights", 1, steps), tirx.decl_buffer((1,), "int32", "found")
+    store = tirx.BufferStore(found, tirx.Cast("int32", weights.are_finite()), [0])
+    func = tirx.PrimFunc([weights.memory, found], store).with_attr("global_symbol", "ask")
+    library = tvm.compile(tvm.IRModule({"ask": func}), context.resolve("llvm").target)
+    finite = np.ones((1, 64, 16), "float32")
+    for packed, are in (
+        (TilePacking(steps)(finite), True),
+        (TilePacking(steps)(np.full_like(finite, np.inf)), False),
+        (np.full(TilePacking(steps)(finite).nbytes, FILLER, np.uint8).view("float32"), True),
+    ):
+        answer = tvm.runtime.tensor(np.zeros(1, "int32"))
+        library["ask"](tvm.runtime.tensor(packed), answer)
+        assert answer.numpy() == [are]
 
 
 @needs_tiles
