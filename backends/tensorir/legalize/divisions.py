@@ -45,7 +45,8 @@ def _of(like: Expr, value: int) -> Expr:
 def _legalize(
     name: str, default: Callable[[te.Tensor, te.Tensor], te.Tensor], safe: Divide, *, by_literal: bool = False
 ) -> FLegalize:
-    """Return a legalization. With `by_literal` kernels have a divisor that is one known float in their code."""
+    """Return a legalization. Kernels have a divisor that is one known integer in their code, which LLVM multiplies by;
+    with `by_literal` one that is a float, too."""
 
     def divided(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         shape = topi.add(a, b).shape
@@ -55,10 +56,10 @@ def _legalize(
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         dividend, divisor = call.args
         is_integer = "int" in str(call.ty.dtype)
-        traps = is_integer and not _is_harmless(divisor)
-        if by_literal and not is_integer:
-            divisor = _literal(divisor)
-        return builder.call_te(divided if traps else default, dividend, divisor, primfunc_name_hint=name)
+        if is_integer and not _is_harmless(divisor):
+            return builder.call_te(divided, dividend, divisor, primfunc_name_hint=name)
+        known = _literal(divisor) if is_integer or by_literal else divisor
+        return builder.call_te(default, dividend, known, primfunc_name_hint=name)
 
     return legalize
 
@@ -70,7 +71,7 @@ def _literal(divisor: relax.Expr) -> Expr:
 
 
 def _is_harmless(divisor: relax.Expr) -> bool:
-    """Return whether LLVM gets constants, which it multiplies by, none of which traps."""
+    """Return whether the divisors are known, and none of them traps."""
     return isinstance(divisor, GenericConst) and not {0, -1} & set(divisor.value.numpy().reshape(-1).tolist())
 
 
