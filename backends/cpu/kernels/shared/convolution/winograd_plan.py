@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 
-from backends.cpu.costs import LOADS_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES, TASK_CYCLES
+from backends.cpu.costs import (
+    L2_BYTES_PER_CYCLE,
+    LOADS_PER_CYCLE,
+    MEMORY_BYTES_PER_CYCLE,
+    REGION_CYCLES,
+    TASK_CYCLES,
+)
 from backends.cpu.kernels.shared.blocking import chunk_counts
 from backends.cpu.kernels.shared.convolution.winograd_transform import F2, F4, KERNEL, Transform
 from backends.cpu.kernels.shared.register_tile import RegisterTile, choose, total_cycles
@@ -17,6 +23,8 @@ from backends.cpu.machine import Machine
 TRANSFORMS = (F2, F4)
 _MAX_BLOCK = 64
 """Tiles of a block beyond this gain nothing: the weights are read once for all of them."""
+_KEPT_SHARE = 0.75
+"""Of L2, that what is read again and again still lies in."""
 
 
 @dataclass(frozen=True)
@@ -112,17 +120,38 @@ def _plans(shape: WinogradShape, transform: Transform, machine: Machine, threads
         if held > machine.l2_bytes // 2:
             continue
         panels = -(-shape.vectors // tile.vectors)
+        inputs, made = 4 * products * rows * shape.depth, 4 * products * rows * tile.vectors * shape.lanes
         for chunks in chunk_counts(panels, threads):
-            vectors = min(shape.vectors, Split(panels, chunks).longest * tile.vectors)
+            longest = Split(panels, chunks).longest
+            vectors = min(shape.vectors, longest * tile.vectors)
             cycles = (
                 products * total_cycles(tile, rows, 1, vectors, shape.depth)
                 + rows * (shape.depth / shape.lanes + vectors) * _transform_cycles(transform)
-                + 4 * products * shape.depth * vectors * shape.lanes / MEMORY_BYTES_PER_CYCLE
+                + _l2_cycles(inputs, made, longest, machine)
                 + TASK_CYCLES
             )
             tasks = shape.batch * blocks * chunks
+            rounds, weights = -(-tasks // threads), 4 * products * shape.depth * vectors * shape.lanes
+            cycles = rounds * cycles + _reading_cycles(weights, chunks, rounds, inputs + made, machine)
             region = REGION_CYCLES if tasks > 1 else 0
-            yield WinogradPlan(transform, tile, blocks, chunks, -(-tasks // threads) * cycles + region + before)
+            yield WinogradPlan(transform, tile, blocks, chunks, cycles + region + before)
+
+
+def _l2_cycles(inputs: int, made: int, panels: int, machine: Machine) -> float:
+    """Return the cycles in which a task moves what L1 does not hold: transformed tiles of so many bytes, written once
+    and read for each panel, and the products of a panel, written and read."""
+    moved = inputs * (1 + panels) if inputs + made > machine.l1_bytes else 0
+    moved += 2 * made * panels if made > machine.l1_bytes else 0
+    return moved / L2_BYTES_PER_CYCLE
+
+
+def _reading_cycles(weights: int, chunks: int, rounds: int, held: int, machine: Machine) -> float:
+    """Return the cycles in which a thread reads the weights of so many tasks: those of a chunk the first time from
+    memory, then from L2, where that keeps all chunks and what a task holds besides."""
+    first = min(chunks, rounds)
+    is_kept = first * weights + held <= _KEPT_SHARE * machine.l2_bytes
+    again = L2_BYTES_PER_CYCLE if is_kept else MEMORY_BYTES_PER_CYCLE
+    return weights * (first / MEMORY_BYTES_PER_CYCLE + (rounds - first) / again)
 
 
 def winograd_features(

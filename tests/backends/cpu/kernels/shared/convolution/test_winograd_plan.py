@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradShape, plan_winograd
+from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradShape, plan_winograd, winograd_plans
 from backends.cpu.kernels.shared.convolution.winograd_transform import F2, F4, Transform, square
 from backends.cpu.machine import Machine
 
@@ -55,6 +55,20 @@ def test_small_images_do_not_pay_for_weights_that_the_run_transforms() -> None:
     assert known is not None
     assert given is not None
     assert given.cycles > 1.5 * known.cycles
+
+
+def test_many_blocks_cost_less_where_weights_stay_in_l2() -> None:
+    """Those of 128 x 128 channels have 2.25 MiB: read from memory for each block, and once where they stay."""
+    shape, big = WinogradShape(1, 56, 56, 128, 56, 56, 128, 1, 1, 16), replace(MACHINE, l2_bytes=8 << 20)
+    small_plan, big_plan = (
+        min((plan for plan in winograd_plans(shape, machine, 2) if (plan.transform, plan.blocks) == (F4, 14)),
+            key=lambda plan: plan.cycles)
+        for machine in (MACHINE, big)
+    )  # fmt: skip
+    assert big_plan.cycles < 0.8 * small_plan.cycles
+    chosen = plan_winograd(shape, big, 2)
+    assert chosen is not None
+    assert chosen.blocks > 2
 
 
 @pytest.mark.parametrize(("transform", "bound"), [(F2, 1e-6), (F4, 5e-6)])
