@@ -4,6 +4,9 @@
     places = min over taps, inside x, of place where x is the value    the first of equal ones
              max over taps of place where x is NaN                     of NaN: the last, which torch's pools find
 
+A large window is looked through along one axis after the other, from the last on: what is first in its row is first of
+all in the first row that has the value.
+
 Neither chain reads what it found twice: expressions are fused into one kernel, and would double with each tap. Where
 nothing reads the places, torch drops them.
 """
@@ -14,7 +17,7 @@ import functools
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -25,6 +28,30 @@ from fusion.frontends.torch.operands import Converter, spread
 aten = torch.ops.aten
 
 _POOLS = {2: functional.max_pool2d, 3: functional.max_pool3d}
+
+
+_MOST_TAPS = 16
+"""Of a window that is looked through at once. One of 13 x 13 took 30 s of CPU time to compile: each tap is some ten
+operators of a graph, and a term of one kernel."""
+
+
+class PoolWindow(NamedTuple):
+    """What a pool says of its windows, each list a number for an axis."""
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    ceil_mode: bool
+
+    def along(self, axis: int) -> PoolWindow:
+        """Return the windows along one axis alone."""
+
+        def only(numbers: Sequence[int], other: int) -> list[int]:
+            return [number if at == axis else other for at, number in enumerate(numbers)]
+
+        kernel, stride, dilation = (only(each, 1) for each in (self.kernel, self.stride, self.dilation))
+        return PoolWindow(kernel, stride, only(self.padding, 0), dilation, self.ceil_mode)
 
 
 def _values(
@@ -38,28 +65,44 @@ pool = torch.library.custom_op("fusion::max_pool", _values, mutates_args=())
 pool.register_fake(_values)
 
 
-def _places(
-    x: Tensor, values: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Tensor:  # fmt: skip
+def _places(x: Tensor, values: Tensor, window: PoolWindow) -> Tensor:
     """Return where in an image of `x` each of its greatest values is first, counted along all of its axes."""
-    axes = range(len(kernel))
-    extents, cells = x.shape[-len(kernel) :], values.shape[-len(kernel) :]
-    pads = list[int]()
-    for axis in axes:
-        reach = (cells[axis] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1
-        pads = [padding[axis], max(0, reach - padding[axis] - extents[axis]), *pads]
+    axes, extents = tuple(range(len(window.kernel))), x.shape[-len(window.kernel) :]
+    if math.prod(window.kernel) <= _MOST_TAPS:
+        return _places_along(axes, x, values, torch.zeros((), dtype=torch.int64), extents=extents, window=window)
+    seen, places = x, torch.zeros((), dtype=torch.int64)
+    for axis in reversed(axes):
+        alone = window.along(axis)
+        greatest = values if axis == 0 else pool(seen, *alone)
+        seen, places = greatest, _places_along((axis,), seen, greatest, places, extents=extents, window=window)
+    return places
+
+
+def _places_along(
+    axes: Sequence[int], x: Tensor, values: Tensor, places: Tensor, extents: Sequence[int], window: PoolWindow
+) -> Tensor:
+    """Return where in an image of these extents the greatest `values` of windows along some axes are first; `places`
+    are those of the elements of `x`, counted along the axes behind these."""
+    kernel, stride, padding, dilation, _ = window
+    dims = {axis: x.ndim - len(kernel) + axis for axis in axes}
+    pads = [0, 0] * len(kernel)
+    for axis, dim in dims.items():
+        reach = (values.shape[dim] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        behind = 2 * (len(kernel) - 1 - axis)
+        pads[behind : behind + 2] = padding[axis], max(0, reach - padding[axis] - x.shape[dim])
     padded = functional.pad(x, pads, value=-math.inf)
+    padded_places = functional.pad(places, pads) if places.ndim else places
     beyond = math.prod(extents)
     first = torch.full(values.shape, beyond, dtype=torch.int64)
     last_nan = torch.full(values.shape, -1, dtype=torch.int64)
-    for taps in product(*map(range, kernel)):
-        seen, place, inside = padded, torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.bool)
-        for axis, tap in enumerate(taps):
-            dim = x.ndim - len(kernel) + axis
-            start, end = tap * dilation[axis], tap * dilation[axis] + (cells[axis] - 1) * stride[axis] + 1
-            seen = aten.slice.Tensor(seen, dim, start, end, stride[axis])
-            at = torch.arange(cells[axis]) * stride[axis] + (start - padding[axis])
+    for taps in product(*(range(kernel[axis]) for axis in axes)):
+        seen, place, inside = padded, padded_places, torch.ones((), dtype=torch.bool)
+        for (axis, dim), tap in zip(dims.items(), taps, strict=True):
+            cells, start = values.shape[dim], tap * dilation[axis]
+            part = dim, start, start + (cells - 1) * stride[axis] + 1, stride[axis]
+            seen = aten.slice.Tensor(seen, *part)
+            place = aten.slice.Tensor(place, *part) if places.ndim else place
+            at = torch.arange(cells) * stride[axis] + (start - padding[axis])
             at = at.reshape([-1, *[1] * (len(kernel) - 1 - axis)])
             inside = inside & (at >= 0) & (at < extents[axis])
             place = place + at * math.prod(extents[axis + 1 :])
@@ -77,7 +120,7 @@ def _pool_with_places(
     kernel, padding, dilation = (spread(each, axes) for each in (kernel, padding, dilation))
     stride = spread(stride, axes) if stride else kernel
     values = pool(x, kernel, stride, padding, dilation, ceil_mode)
-    return values, _places(x, values, kernel, stride, padding=padding, dilation=dilation)
+    return values, _places(x, values, PoolWindow(kernel, stride, padding, dilation, ceil_mode))
 
 
 def _convert(node: fx.Node, importer: Any) -> Any:
