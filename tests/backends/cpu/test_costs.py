@@ -32,6 +32,7 @@ ELSEWHERE = {
     "backends/cpu/limits.py": "how the machine is measured",
     "fusion/frontends/torch/experts.py": "a decomposition of torch's, which is made before there is a machine",
     "fusion/guards/kernel.py": "checks that frontends write before there is a machine",
+    "fusion/passes/tabulate_bytes.py": "operations, as any machine with vectors counts them",
     "fusion/module/input_slot.py": "copies at run time, of any machine",
 }
 
