@@ -25,7 +25,8 @@ class LowerEinsum:
     numpy.einsum_path): the sum over all names at once takes as many products as all their sizes together make. What
     only one operand has of names that are summed is summed before, and a step that sums nothing is a multiplication.
 
-    Einsums stay as they are if they have one operand, repeat a name in an operand, have an ellipsis, or broadcast.
+    Einsums stay as they are if they have one operand, repeat a name in an operand, have an ellipsis, broadcast, or are
+    of other dtypes than float32 and float64.
     """
 
     name: str = "lower_einsum"
