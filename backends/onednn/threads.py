@@ -74,16 +74,16 @@ class OpenMpThreads:
         takes longer on two threads than on one.
         """
         left: dict[int, tuple[set[int], set[int]]] = {}
-        if threads > 1 and allowed_cpus() <= _FEW_CPUS:
-            cpu = self._libc.sched_getcpu()
-            for worker in self._workers(threads):
-                with suppress(OSError):  # it is gone, or nobody may say where it runs
-                    allowed = os.sched_getaffinity(worker)
-                    others = allowed - {cpu}
-                    if others and others != allowed:
-                        os.sched_setaffinity(worker, others)
-                        left[worker] = allowed, others
         try:
+            if threads > 1 and allowed_cpus() <= _FEW_CPUS:
+                cpu = self._libc.sched_getcpu()
+                for worker in self._workers(threads):
+                    with suppress(OSError):  # it is gone, or nobody may say where it runs
+                        allowed = os.sched_getaffinity(worker)
+                        others = allowed - {cpu}
+                        if others and others != allowed:
+                            left[worker] = allowed, others  # before: an interrupt may come between
+                            os.sched_setaffinity(worker, others)
             yield
         finally:
             # A thread waits as long as was set when it was last given work: the last primitive may run on fewer.

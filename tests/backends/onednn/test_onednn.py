@@ -131,6 +131,26 @@ class TestInstalled:
         assert (len(everywhere - barred), back) == (1, everywhere)
         assert busy_nap(lambda: module(x), 0.1, settle=0.0, enough=0.03) < 0.03
 
+    def test_an_interrupt_leaves_threads_where_they_might_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that comes while they are barred from a CPU kept them from it for good."""
+        if not 1 < allowed_cpus() <= 8:
+            pytest.skip("they are barred from a CPU where there are 2 to 8")
+        from backends.onednn.api import onednn
+
+        barred: list[int] = []
+        tell = os.sched_setaffinity
+
+        def interrupt(thread: int, cpus: set[int]) -> None:
+            tell(thread, cpus)
+            barred.append(thread)
+            if len(barred) == 1:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "sched_setaffinity", interrupt)
+        with pytest.raises(KeyboardInterrupt), onednn().threads.team(2):
+            pass
+        assert os.sched_getaffinity(barred[0]) == os.sched_getaffinity(0)
+
     def test_what_is_short_runs_on_one_thread(self) -> None:
         """A team takes 80 us to wake and to sleep."""
         from backends.onednn.operation import SRC, WEIGHTS, Operation, PrimitiveOperand, PrimitiveSequence
