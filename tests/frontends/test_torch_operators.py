@@ -308,6 +308,24 @@ def test_places_of_pools() -> None:
     _agree(cases, (x, volume))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_remainders(dtype: str) -> None:
+    """They are exact, however large the quotient is, which was rounded down; of bfloat16 none compiled."""
+    x = (_values(8, 32) * torch.logspace(-4, 9, 32)).clamp(-6e4, 6e4).to(getattr(torch, dtype))
+    x[0, :4] = torch.tensor([math.nan, math.inf, -0.0, 1.4])
+    cases: Cases = {
+        "fmod": lambda x: torch.fmod(x, x.flip(0)),
+        "fmod by a number": lambda x: torch.fmod(x, 0.7),
+        "remainder": lambda x: torch.remainder(x, x.flip(0)),
+        "remainder by a number": lambda x: x % -0.7,
+        "of a number": lambda x: torch.remainder(5.3, x),
+        "by infinity": lambda x: torch.remainder(x, math.inf),
+    }
+    module = Family(cases)
+    for got, want in zip(fusion.compile((module, (x,)))(x), module(x).values(), strict=True):
+        np.testing.assert_array_equal(got.astype(float), want.double().numpy())
+
+
 def test_terms_of_a_large_window_are_as_many_as_it_is_long() -> None:
     """One of 13 x 13 was looked through at 169 places, which took 30 s of CPU time to compile."""
 

@@ -59,6 +59,33 @@ def _pow_number(base: Tensor, exponent: Any) -> Any:
     return torch.pow(base.float(), exponent).to(base.dtype)
 
 
+def _fmod(x: Tensor, y: Any) -> Any:
+    """It is exact in any wider dtype; TVM has none of bfloat16."""
+    dtype = torch.result_type(x, y)
+    if dtype != torch.bfloat16:
+        return NotImplemented
+    return torch.fmod(x.to(dtype).float(), _rounded(y, x, dtype).float()).to(dtype)
+
+
+def _remainder(x: Tensor, y: Any) -> Any:
+    """As torch computes it. TVM rounds the quotient down: large ones leave nothing that is right."""
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    divisor = _rounded(y, x, dtype) if dtype in (torch.bfloat16, torch.float16) else y
+    rest = torch.fmod(x, divisor)
+    return torch.where((rest != 0) & ((rest < 0) != (divisor < 0)), rest + divisor, rest)
+
+
+def _remainder_of_number(x: Any, y: Tensor) -> Tensor:
+    return torch.remainder(torch.full_like(y, x, dtype=torch.result_type(x, y)), y)
+
+
+def _rounded(value: Any, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a tensor, or a number in the shape of another one, in a dtype."""
+    return (value if isinstance(value, Tensor) else torch.full_like(like, value)).to(dtype)
+
+
 def _exp2(x: Tensor) -> Tensor:
     return torch.pow(2.0, _floating(x))
 
@@ -243,6 +270,11 @@ RULES = {
     aten._trilinear.default: _trilinear,
     aten.pow.Tensor_Tensor: _pow,
     aten.pow.Tensor_Scalar: _pow_number,
+    aten.fmod.Tensor: _fmod,
+    aten.fmod.Scalar: _fmod,
+    aten.remainder.Tensor: _remainder,
+    aten.remainder.Scalar: _remainder,
+    aten.remainder.Scalar_Tensor: _remainder_of_number,
     aten.exp2.default: _exp2,
     aten.ldexp.Tensor: _ldexp,
     aten.signbit.default: _signbit,
