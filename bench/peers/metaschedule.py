@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import detach_params
 from tvm.relax.frontend.onnx import from_onnx
+from tvm.s_tir.meta_schedule.builder import LocalBuilder
 
 from bench.peers.engine import Engine, Job, Runner
 from bench.peers.plain_tvm import fix_shapes, runner
@@ -15,6 +16,9 @@ from fusion import context
 
 TRIALS = 256
 """How many candidates it measures of a model."""
+_BUILD_S = 180.0
+"""For a candidate, in place of 30 s: each new process of the builder imports TVM's intrinsics first, which takes as
+long on a slow host, so that it was ended, and all candidates with it."""
 
 
 class MetaSchedule:
@@ -29,6 +33,8 @@ class MetaSchedule:
         target = tvm.target.Target({
             "kind": "llvm", "mcpu": here["mcpu"], "mattr": list(here.get("mattr", [])), "num-cores": job.threads,
         })  # fmt: skip
+        # The pipeline has no option for it.
+        LocalBuilder.__init__.__kwdefaults__["timeout_sec"] = _BUILD_S
         tuning = relax.get_pipeline(
             "static_shape_tuning", total_trials=TRIALS, target=target, work_dir=str(folder / "metaschedule"),
             cpu_weight_prepack=True,
