@@ -6,9 +6,11 @@ from pathlib import Path
 
 import tvm
 from tvm import relax
+from tvm.relax import transform
 from tvm.relax.frontend import detach_params
 from tvm.relax.frontend.onnx import from_onnx
 from tvm.s_tir.meta_schedule.builder import LocalBuilder
+from tvm.s_tir.meta_schedule.relax_integration import tune_relax
 
 from bench.peers.engine import Engine, Job, Runner
 from bench.peers.plain_tvm import fix_shapes, runner
@@ -22,7 +24,7 @@ long on a slow host, so that it was ended, and all candidates with it."""
 
 
 class MetaSchedule:
-    """`relax.get_pipeline("static_shape_tuning")` with its own defaults for space, search and cost model."""
+    """TVM's own pipeline for it, with its defaults for space, search and cost model."""
 
     def load(self, job: Job, folder: Path) -> Runner:
         """Fix the shapes, import, tune and compile."""
@@ -33,18 +35,30 @@ class MetaSchedule:
         target = tvm.target.Target({
             "kind": "llvm", "mcpu": here["mcpu"], "mattr": list(here.get("mattr", [])), "num-cores": job.threads,
         })  # fmt: skip
-        # The pipeline has no option for it.
-        LocalBuilder.__init__.__kwdefaults__["timeout_sec"] = _BUILD_S
-        tuning = relax.get_pipeline(
-            "static_shape_tuning", total_trials=TRIALS, target=target, work_dir=str(folder / "metaschedule"),
-            cpu_weight_prepack=True,
-        )  # fmt: skip
-        program = tvm.compile(tuning(module), target)
+        tuned = _tune(module, target, str(folder / "metaschedule"))
+        program = tvm.compile(tuned, target)
         # Not before: it binds this thread to one CPU, and with it the processes in which candidates are built.
         tvm.get_global_func("runtime.config_threadpool")(1, job.threads)
         machine = relax.VirtualMachine(program, tvm.cpu())
         packed = machine["main_transform_params"](weights["main"]) if weights.get("main") else ()
         return runner(machine, job, proto, list(packed))
+
+
+def _tune(module: tvm.IRModule, target: tvm.target.Target, folder: str) -> tvm.IRModule:
+    """Return what `relax.get_pipeline("static_shape_tuning", cpu_weight_prepack=True)` does, which has no option for
+    the builder's deadline."""
+    with target:
+        before = (
+            transform.DecomposeOpsForInference(), transform.CanonicalizeBindings(), relax.get_pipeline("zero"),
+            transform.AttachAttrLayoutFreeBuffers(),
+        )  # fmt: skip
+        module = tvm.transform.Sequential(before)(module)
+        tune_relax(module, {}, target, folder, TRIALS, builder=LocalBuilder(timeout_sec=_BUILD_S))
+        behind = (
+            transform.MetaScheduleApplyDatabase(folder), transform.SplitLayoutRewritePreproc(),
+            transform.LiftTransformParams(), transform.FoldConstant(),
+        )  # fmt: skip
+        return tvm.transform.Sequential(behind)(module)
 
 
 ENGINE: Engine = MetaSchedule()
