@@ -34,5 +34,7 @@ def differing_features(cpu: str, here: Mapping[str, bool]) -> list[str]:
         here: Whether the machine has a feature, by LLVM's names.
     """
     implied = features_of(tvm.target.Target({"kind": "llvm", "mcpu": cpu}))
-    shown = {name for name, has in here.items() if has} - implied
-    return [f"+{name}" for name in sorted(shown)] + [f"-{name}" for name in sorted(implied) if not here.get(name, True)]
+    # As the runtime hands it over, its keys and values are TVM's.
+    has = {str(name): bool(value) for name, value in here.items()}
+    shown = {name for name in has if has[name]} - implied
+    return [f"+{name}" for name in sorted(shown)] + [f"-{name}" for name in sorted(implied) if not has.get(name, True)]

@@ -26,8 +26,7 @@ def resolve_target(fields: Mapping[str, object]) -> tvm.target.Target:
         given = known.get("mattr")
         here = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
         # An empty list makes another target than none, whose records servers alike write.
-        differing = differing_features(host_cpu(), {str(name): bool(has) for name, has in here.items()})
-        if features := [*differing, *(given if isinstance(given, Sequence) else ())]:
+        if features := [*differing_features(host_cpu(), here), *(given if isinstance(given, Sequence) else ())]:
             known["mattr"] = features
     _check_names(str(known.get("mtriple") or ""), str(known.get("mcpu") or ""))
     try:

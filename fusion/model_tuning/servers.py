@@ -144,7 +144,7 @@ def _host_target(facts: ServerFacts) -> str:
             hint="install apache-tvm of this version there, or name its CPU: target='llvm -mcpu=...'",
         )
     here = tvm_ffi.get_global_func("ffi.FromJSONGraphString")(facts.features)
-    differing = differing_features(facts.cpu, {str(name): bool(has) for name, has in here.items()})
+    differing = differing_features(facts.cpu, here)
     return " ".join(["llvm", f"-mcpu={facts.cpu}", *([f"-mattr={','.join(differing)}"] if differing else [])])
 
 
