@@ -12,6 +12,8 @@ from tvm import tirx
 
 from backends.backend import KernelCompiler
 from backends.tensorir.space import Point
+from backends.tensorir.stages import dtype_of, shape_of
+from fusion.tensors import tensor_bytes
 from tuning.build import build_library
 from tuning.canonical import canonical
 from tuning.experiment import Experiment, LibraryCall, Step
@@ -20,6 +22,9 @@ from tuning.known import KnownKernel
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.record import Record
 from tuning.toolchain import Toolchain
+
+_COPIED_BYTES = 32 << 20
+"""Of copies of a kernel's weights, beside the default's: more than L2 holds."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,13 @@ class SpaceQuestion:
     known: KnownKernel
     weights: Collection[int]
     points: Sequence[Point]
+
+    @property
+    def copies(self) -> int:
+        """How many copies of its weights candidates take by turns."""
+        constants = [self.source.params[place] for place in self.weights]
+        size = sum(tensor_bytes(shape_of(constant), dtype_of(constant)) for constant in constants)
+        return max(1, _COPIED_BYTES // max(size, 1))
 
 
 @dataclass(frozen=True)
@@ -88,8 +100,8 @@ def measure_questions(
     library: BuiltLibrary, session: MeasuringSession, threads: int, runs: int, seconds: float
 ) -> list[Record]:
     """Return what the candidates of `library` take, each run as often as the others and between those of other kernels,
-    so that weights come from where those of a network do; what a kernel reads beside them was read by another run of it
-    just before."""
+    on weights of its own, so that they come from where those of a network do; what a kernel reads beside them was read
+    by another run of it just before."""
     experiment = _experiment(library, threads, runs, seconds)
     return list(_records(library, session.run(experiment)))
 
@@ -123,7 +135,11 @@ def _experiment(library: BuiltLibrary, threads: int, runs: int, seconds: float) 
     for place, built in enumerate(library.questions):
         first, *_ = built.functions.items()
         steps.append(Step(2 * place, ((_call(memory, place, built.question, *first, copy=0),),)))
-        calls = (_call(memory, place, built.question, symbol, func, copy=1) for symbol, func in built.functions.items())
+        # Weights that many candidates pack alike would be in L2 for these, and for the others not.
+        calls = (
+            _call(memory, place, built.question, symbol, func, copy=1 + turn % built.question.copies)
+            for turn, (symbol, func) in enumerate(built.functions.items())
+        )
         steps.append(Step(2 * place + 1, tuple((call,) for call in calls)))
     return Experiment(
         libraries=(str(library.path),),

@@ -106,8 +106,11 @@ class Rounds:
     ) -> list[dict[int, float]]:
         """Return the time of `runs` runs of each candidate for each kernel.
 
-        If `crowded`, all kernels try candidates in each round, which takes fewest rounds. Otherwise most kernels around
-        a measured one run their usual candidate, as the speed of a kernel depends on what ran before it.
+        If `crowded`, all kernels try candidates in each round, which takes fewest rounds, and a candidate runs behind
+        others of the kernel before it each time: behind the same one, which leaves the caches as it found them or not,
+        the default of a matmul of 50x160x96 took 11 us in each of four sessions, and 6 where orders were drawn.
+        Otherwise most kernels around a measured one run their usual candidate, as the speed of a kernel depends on what
+        ran before it.
         """
         took: list[dict[int, list[float]]] = [{each: [] for each in candidates[kernel]} for kernel in self.kernels]
         order = {kernel: place for place, kernel in enumerate(dict.fromkeys(self.kernels))}
@@ -116,7 +119,8 @@ class Rounds:
         def measured(turn: int, kernel: int) -> int | None:
             some = candidates[kernel]
             # Neighbours are measured in different rounds.
-            place = (turn + order[kernel] * (1 + _FINALISTS)) % cycle
+            apart = 1 + _FINALISTS + (turn // cycle if crowded else 0)
+            place = (turn + order[kernel] * apart) % cycle
             if crowded:
                 place %= len(some)
             return some[place] if place < len(some) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from fusion.measuring import kernels_of
 from fusion.module.kernel_library import KernelLibrary
 from fusion.pipeline import lower_graph
 from tuning.alone import SpaceQuestion, build_questions, measure_questions
+from tuning.experiment import Experiment
 from tuning.known import Knowledge
-from tuning.measuring_session import MeasuringSession
+from tuning.measuring_session import MeasuringSession, Results
 from tuning.workloads import draw_workloads
 
 CTX = context.resolve("llvm", threads=1)
@@ -48,6 +49,39 @@ def test_each_question_has_a_record_of_each_point(questions: list[SpaceQuestion]
         assert len(axes) == len({tuple(sorted(point.items())) for point in axes}) > 1
         assert all(question.known.choices.space.find(point) is not None for point in axes)
         assert all(0 < record.seconds < 1 and not record.wins for record in own)
+
+
+@dataclass
+class Asked:
+    """A session that only notes what it is asked."""
+
+    experiments: list[Experiment] = field(default_factory=list)
+
+    def run(self, experiment: Experiment) -> Results:
+        self.experiments.append(experiment)
+        return Results()
+
+
+def test_no_candidate_finds_weights_that_another_one_left_in_a_cache(
+    questions: list[SpaceQuestion], tmp_path: Path
+) -> None:
+    """Each has its own, as far as there is memory for them; the rows are those that the default has read before."""
+    library = build_questions(questions, CTX.compiler, KernelLibrary(CTX.compiler), tmp_path / "w.so", lambda: False)
+    session: Any = Asked()
+    measure_questions(library, session, CTX.threads, 3, 20.0)
+    (experiment,) = session.experiments
+    for place, question in enumerate(questions):
+        assert question.copies > len(question.points) + 1
+        before, candidates = experiment.steps[2 * place].candidates, experiment.steps[2 * place + 1].candidates
+        calls = [call.arguments for (call,) in (*before, *candidates)]
+        rows, weights = ({arguments[at] for arguments in calls} for at in (0, 1))
+        assert len(rows) == 1
+        assert len(weights) == len(calls)
+
+
+def test_large_weights_have_few_copies(questions: list[SpaceQuestion]) -> None:
+    source = tirx.PrimFunc([tirx.decl_buffer((1024, 4096), "float32")], tirx.Evaluate(0))
+    assert replace(questions[0], source=source, weights=frozenset({0})).copies == 2
 
 
 def test_what_is_late_is_left_out(questions: list[SpaceQuestion], tmp_path: Path) -> None:

@@ -81,6 +81,22 @@ def test_candidates_take_turns() -> None:
     assert runs[0, 1] == runs[0, 2] == 5, "what screening finds slower is not run again"
 
 
+def test_a_candidate_is_screened_behind_several_of_its_neighbours() -> None:
+    """What ran before a kernel decides what it finds in the caches: no candidate has the same neighbour each time."""
+    pairs: list[tuple[int, int]] = []
+
+    def run(step: int, candidate: int) -> float:
+        if step == 0:
+            pairs.append((candidate, -1))
+        else:
+            pairs[-1] = (pairs[-1][0], candidate)
+        return 1.0
+
+    rounds_of([0, 1], run, evenly=8).compare([list(range(9)), list(range(9))])
+    met = {candidate: [before for before, behind in pairs if behind == candidate] for candidate in range(9)}
+    assert all(len(before) == len(set(before)) == 8 for before in met.values())
+
+
 def test_what_cannot_win_any_more_is_not_run_again() -> None:
     """Candidate 1 is the fastest; 2 is a bit slower than it, and 3 was fast in the first runs only."""
     runs = Counter[int]()
