@@ -18,9 +18,10 @@ _HEAD = """\
 # Rules of rewriting
 
 Written by `python -m tests.tables` from `fusion/rewrites/table.py`, in the order in which rules are tried on a value;
-[why they are as they are](design/rewrites.md), and [how often each applies](experiments.md#rewrites-of-the-zoo). A rule
-is applied where the cost of the graph falls. Examples and near misses run in `tests/rewrites/test_rules.py`; `const`
-stands for a constant of that shape.
+[why they are as they are](design/rewrites.md), and
+[how often each applies](experiments/rewrites.md#rewrites-of-the-zoo). A rule is applied where the cost of
+the graph falls. Examples and near misses run in `tests/rewrites/test_rules.py`; `const` stands for a
+constant of that shape.
 """
 
 
