@@ -96,7 +96,7 @@ def generate_kernel(func: tirx.PrimFunc, name: str, arch: str) -> CudaKernel:
     passes = _lower(target.with_host(tvm.target.Target("llvm")), narrows=not _has_int64(func))
     functions = passes(module).functions.items()
     ((symbol, kernel),) = ((symbol, made) for symbol, made in functions if symbol.name_hint != name)
-    kernels = tvm.IRModule({symbol: kernel.with_body(_with_whole_doubles(kernel.body))})
+    kernels = tvm.IRModule({symbol: kernel.with_body(_unsigned(_with_whole_doubles(kernel.body)))})
     text = tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source()
     text, extents = text[text.index('extern "C" __global__') :], _launch_extents(func)
     for blocks in _blocks_of_sm(func):
@@ -128,6 +128,30 @@ def _with_whole_doubles(body: tirx.Stmt) -> tirx.Stmt:
         return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.const(whole, "int64"))
 
     return mutate(body, [(tirx.FloatImm, bits)])
+
+
+def _unsigned(body: tirx.Stmt) -> tirx.Stmt:
+    """Return statements without int128, of which `legalize.wraps` asks for the low half: TVM writes no such C, where
+    unsigned numbers wrap.
+
+    `int32(int128(x) * int128(y))`  ->  `int32(uint32(x) * uint32(y))`
+    """
+
+    def narrow(cast: tirx.Cast, mutator: StructuralMutator) -> Any:
+        inner = cast.value
+        if not str(inner.ty.dtype).startswith("int128") or not isinstance(inner, tirx.Add | tirx.Sub | tirx.Mul):
+            return mutator.default_mutate(cast)
+        dtype = str(cast.ty.dtype)
+        unsigned = dtype if dtype.startswith("u") else f"u{dtype}"
+        return tirx.Cast(dtype, type(inner)(*(low(each, unsigned, mutator) for each in (inner.a, inner.b))))
+
+    def low(operand: Any, unsigned: str, mutator: StructuralMutator) -> Any:
+        if isinstance(operand, tirx.IntImm):
+            value, kept = int(operand), tirx.const(0, unsigned)
+            return tirx.const(value, unsigned) if value >= 0 else kept - tirx.const(-value, unsigned)
+        return tirx.Cast(unsigned, mutator.mutate(operand.value))
+
+    return mutate(body, [(tirx.Cast, narrow)])
 
 
 def _has_int64(func: tirx.PrimFunc) -> bool:

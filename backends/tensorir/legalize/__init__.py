@@ -19,10 +19,13 @@ from backends.tensorir.legalize.selections import SELECTIONS
 from backends.tensorir.legalize.softmax import SOFTMAX
 from backends.tensorir.legalize.sorting import SORTING
 from backends.tensorir.legalize.sums import SUMS
+from backends.tensorir.legalize.unsigned import UNSIGNED
+from backends.tensorir.legalize.wraps import WRAPS
 from backends.tensorir.legalize.zeros import ZEROS
 
-SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS}
-"""Those in whose place TVM's would read or write outside of a tensor, or trap: no form of a model does without."""
+SAFE: dict[str, FLegalize] = {**DIVISIONS, **INDEXING, **SCATTERS, **UNSIGNED, **WRAPS}
+"""Those in whose place TVM's would read or write outside of a tensor, trap, or end the process: no form of a
+model does without."""
 
 LEGALIZATIONS: dict[str, FLegalize] = {
     **SAFE, **ACTIVATIONS, **CASTS, **CONCATS, **EXTREMA, **FILLING, **LIMITS, **MISSING, **NORMALIZATIONS, **RESIZES,

@@ -12,12 +12,12 @@ import operator
 from collections.abc import Callable
 
 import numpy as np
-import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
 from backends.tensorir.legalize.common import Expr, FLegalize, is_float
 from backends.tensorir.legalize.divisions import DIVISIONS
+from backends.tensorir.legalize.wraps import WRAPS
 
 _NEGATIVE_ZERO = {
     "float16": (1 << 15, "uint16"),
@@ -62,11 +62,7 @@ def _is_zero(operand: relax.Expr) -> bool:
     return values is not None and values.size == 1 and not values.any()
 
 
-def _multiply(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return tvm.ir.Op.get("relax.multiply").get_attr("FLegalize")(builder, call)
-
-
 ZEROS: dict[str, FLegalize] = {
-    "relax.multiply": _legalize("multiply", operator.mul, _multiply),
+    "relax.multiply": _legalize("multiply", operator.mul, WRAPS["relax.multiply"]),
     "relax.divide": _legalize("divide", operator.truediv, DIVISIONS["relax.divide"]),
 }

@@ -141,6 +141,20 @@ def test_booleans_and_integers_are_computed_too() -> None:
     np.testing.assert_array_equal(run(lambda b, x, rows: op.take(x, rows, 0), x, rows)[0], x[rows])
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_integers_wrap(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    drawn = np.random.default_rng(0).integers(limits.min, limits.max, (2, 8, 40), dtype=dtype, endpoint=True)
+    three, six, most = (np.array(value, dtype) for value in (3, 6, limits.max))
+
+    def wrapping(b: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        known = [relax.const(value, dtype) for value in (three, six, most)]
+        return op.floor_mod(op.add(op.multiply(x, known[1]), op.subtract(y, known[2])), known[0])
+
+    x, y = drawn
+    np.testing.assert_array_equal(run(wrapping, x, y)[0], (x * six + (y - most)) % three)
+
+
 def test_float64_keeps_its_digits() -> None:
     x = np.append(numbers(40), [math.nan, math.inf, -math.inf, 3e9, -1e19]).astype(np.float64)
 
