@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
 
 from backends.cuda.packages import find_in_package
 from fusion.errors import InternalError, NotInstalledError
+from fusion.system.process_groups import kill_group, wait_for_end
 
 _SECONDS = 300
 """For one kernel, which takes seconds and on a busy machine many times as long; a linker, which takes 0.1, has less."""
@@ -62,29 +60,29 @@ def _make(nvcc: str, kind: str, text: Path, arch: str, name: str) -> bytes:
 
 
 def _run(command: list[str], what: str) -> tuple[int, str]:
-    """Return how a command that makes something ends, and what it says of errors.
+    """Return how a command that makes something ends, and what it says of errors: in a file, as a pipe ends only with
+    the last process that has it, which may be one that the command leaves behind.
 
     Raises:
         OSError: It cannot be started.
         subprocess.TimeoutExpired: It has been given up, with what it started.
     """
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with tempfile.TemporaryFile() as told:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=told, start_new_session=True)
         try:
             try:
-                told = process.communicate(timeout=_SILENCE_S)[1]
+                wait_for_end(process, _SILENCE_S)
             except subprocess.TimeoutExpired:
                 _log.warning(
                     "%s has not made %s for %.0f s; it is given up after %.0f s",
                     command[0], what, _SILENCE_S, _SECONDS,
                 )  # fmt: skip
-                told = process.communicate(timeout=_SECONDS - _SILENCE_S)[1]
+                wait_for_end(process, _SECONDS - _SILENCE_S)
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, told
+                kill_group(process)
+        told.seek(0)
+        return process.returncode, told.read().decode(errors="replace")
 
 
 def _unusable(nvcc: str, why: str) -> NotInstalledError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,21 @@ def test_one_that_does_not_end_is_told_of_and_given_up(
         compile_source(script(tmp_path, "sleep 60; true"), "// a kernel", "sm_80", "matmul.0")
     assert "did not make the cubin of kernel 'matmul.0' in 0.6 s" in raised.value.why
     assert "has not made the cubin of kernel 'matmul.0'" in caplog.text
+
+
+def test_what_it_leaves_running_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child keeps the pipe open that nvcc tells its errors through, whether nvcc ends, or is given up."""
+    leaves = "setsid sleep 20 &"
+    begun = time.monotonic()
+    assert compile_source(script(tmp_path, f"{leaves} {WRITES}"), "// a kernel", "sm_80")[0].startswith(b"-cubin")
+    with pytest.raises(InternalError) as raised:
+        compile_source(script(tmp_path, f'{leaves} echo "kernel.cu(3): error" >&2; exit 2'), "// a kernel", "sm_80")
+    assert "kernel.cu(3)" in raised.value.why
+    monkeypatch.setattr(nvcc, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(nvcc, "_SECONDS", 0.6)
+    with pytest.raises(NotInstalledError):
+        compile_source(script(tmp_path, f"{leaves} sleep 60; true"), "// a kernel", "sm_80")
+    assert time.monotonic() - begun < 15
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
