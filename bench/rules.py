@@ -14,7 +14,7 @@ from fusion import context
 from fusion.context import Context
 from fusion.errors import FusionError
 from fusion.frontends import import_model
-from fusion.pipeline import graph_passes
+from fusion.pipeline import operator_passes
 from fusion.rewrites.rewrite import Rewrite
 from fusion.rewrites.table import RULES
 
@@ -37,7 +37,7 @@ def main() -> int:
 def applied(model: ZooModel, ctx: Context) -> Counter[str]:
     """Return how often each rule applies in a model, its branches included."""
     imported = import_model(str(model.path), dict(model.shapes), strict=False)
-    before = list(takewhile(_is_not_rewrite, graph_passes(ctx, ctx.compiler.why_not_fused)))
+    before = list(takewhile(_is_not_rewrite, operator_passes(ctx)))
     found: Counter[str] = Counter()
     with ctx.target:
         for mod in filter(None, (imported.mod, *imported.branches.values())):  # ONNX Runtime may run all of it

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from tvm import tirx
 from backends.backend import KernelCompiler
 from backends.tensorir.result import Kernel
 from backends.tensorir.schedule_kernels import ScheduleKernels
+from fusion.choose_layout import LayoutChoice, by_estimate
 from fusion.context import Context
 from fusion.errors import ShapeError
 from fusion.facts import PassResult, TellingPass
+from fusion.lowered_graphs import LoweredGraph
 from fusion.module.build import plan_calls
 from fusion.module.kernel_library import KernelLibrary
 from fusion.module.random_inputs import random_inputs
@@ -34,11 +37,14 @@ from tuning.limits import Limits
 if TYPE_CHECKING:
     from tuning.chains import MeasureChains
     from tuning.known import Knowledge
+    from tuning.layouts import LayoutForm, MeasureLayouts, RecallLayouts
     from tuning.machine_model import MachineModel
     from tuning.measuring_session import MeasuringSession
     from tuning.network import Network
 
+_log = logging.getLogger("fusion.tuning")
 _CHAIN_SECONDS = 10.0
+_LAYOUT_SECONDS = 5.0
 _POINT_SECONDS = 30.0
 """For building and measuring all candidates of all kernels of a model, where the deadline of the compilation is not
 sooner."""
@@ -75,6 +81,7 @@ class Measuring:
         knowledge: What was measured before; None if the database is not to be read.
         bench: None if nothing is to be measured.
         chains: Decides by measurement whether a chain of anchors becomes one kernel; None without a bench.
+        layouts: Decides by measurement between two layouts; None without a bench.
         refusal: Why there is no bench although the effort asks for one.
     """
 
@@ -82,6 +89,7 @@ class Measuring:
     knowledge: Knowledge | None = None
     bench: Bench | None = None
     chains: MeasureChains | None = None
+    layouts: MeasureLayouts | None = None
     refusal: str = ""
 
     def profitability(self) -> Profitability:
@@ -95,6 +103,15 @@ class Measuring:
 
         return RecallChains(self.knowledge, by_estimate)
 
+    def layout(self) -> LayoutChoice:
+        """Return what chooses between two layouts of a graph. With a bench it measures them."""
+        if self.knowledge is None:
+            return by_estimate(self.ctx.compiler)
+        # Here, not above: the other efforts measure nothing.
+        from tuning.layouts import RecallLayouts
+
+        return MeasuredLayout(self.ctx.compiler, self.layouts or RecallLayouts(self.knowledge))
+
     def passes(self, inputs: tuple[TensorSpec, ...]) -> list[TellingPass[Chosen]]:
         """Return the passes that choose points for the kernels, to be run just before these are scheduled."""
         if self.knowledge is not None and self.bench is not None:
@@ -104,10 +121,10 @@ class Measuring:
         return [RecallKernels(self.ctx.compiler, self.knowledge, self.ctx.model)]
 
     def notes(self) -> list[str]:
-        """Return what was measured of chains, a sentence each, or why nothing was."""
+        """Return what was measured of chains and layouts, a sentence each, or why nothing was."""
         if self.refusal:
             return [f"nothing was measured: {self.refusal}"]
-        return [] if self.chains is None else self.chains.notes
+        return [note for each in (self.chains, self.layouts) if each is not None for note in each.notes]
 
 
 @contextmanager
@@ -119,7 +136,9 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
         return
     # Here, not above: without them nothing is measured.
     from tuning.chains import MeasureChains
+    from tuning.forms_bench import FormsBench
     from tuning.known import Knowledge
+    from tuning.layouts import MeasureLayouts
     from tuning.measuring_session import MeasuringSession
 
     knowledge, toolchain = Knowledge.of(ctx.database, ctx.compiler), KernelLibrary(ctx.compiler)
@@ -129,15 +148,37 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
         return
 
     with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
-        chains = MeasureChains(
-            knowledge=knowledge,
-            by_estimate=ctx.compiler.why_not_fused,
-            toolchain=toolchain,
-            session=session,
-            folder=folder,
-            seconds=ctx.deadline.within(_CHAIN_SECONDS).left,
-        )
-        yield Measuring(ctx, knowledge, Bench(toolchain, session, folder), chains)
+        bench = FormsBench(ctx.compiler, toolchain, session, folder)
+        seconds = ctx.deadline.within(_CHAIN_SECONDS).left
+        chains = MeasureChains(knowledge, ctx.compiler.why_not_fused, bench, seconds)
+        layouts = MeasureLayouts(knowledge, bench, ctx.deadline.within(_LAYOUT_SECONDS).left)
+        yield Measuring(ctx, knowledge, Bench(toolchain, session, folder), chains, layouts)
+
+
+@dataclass(frozen=True)
+class MeasuredLayout:
+    """A `LayoutChoice` by what was measured, before or now; by estimate where that is not known."""
+
+    compiler: KernelCompiler
+    decide: MeasureLayouts | RecallLayouts
+
+    def __call__(self, lying: LoweredGraph, moved: LoweredGraph) -> LoweredGraph:
+        """Return the graph to use."""
+        usual = by_estimate(self.compiler)(lying, moved)
+        try:
+            forms = self._form(lying), self._form(moved)
+            return (lying, moved)[self.decide(forms, int(usual is moved))]
+        except Exception as error:  # a graph with branches has no plan, and what has no text is none for TVM
+            _log.info("layouts are not compared: %s", error)
+            return usual
+
+    def _form(self, graph: LoweredGraph) -> LayoutForm:
+        from tuning.layouts import LayoutForm  # here, not above: only what measures needs it
+
+        made = ScheduleKernels(self.compiler.schedule).run(graph.grouped.mod)
+        scheduled, _ = lift_weights(made.mod)
+        _, plan = plan_calls(scheduled, len(graph.grouped.mod["main"].params))
+        return LayoutForm(made.fact.by_name, plan)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from backends.tensorir.lower_anchors import LowerAnchors
 from backends.tensorir.result import Kernel, Scheduled
 from backends.tensorir.schedule_kernels import ScheduledKernels, ScheduleKernels
 from fusion.bindings import Bindings
+from fusion.choose_layout import LayoutChoice, by_estimate, with_layout
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.dump import dump
@@ -32,11 +33,12 @@ from fusion.failures import report
 from fusion.frontends.branched import join_branches, split_branches
 from fusion.frontends.imported import ImportedModel
 from fusion.lowered import Lowered
+from fusion.lowered_graphs import LoweredGraph, LoweredGraphs
 from fusion.measuring import measuring
 from fusion.model_graph import ModelGraph
 from fusion.options import ROUNDED
 from fusion.passes.call_host_functions import CallHostFunctions
-from fusion.passes.concats import PlaceConcats, Placement
+from fusion.passes.concats import PlaceConcats
 from fusion.passes.fold_constants import FoldConstants
 from fusion.passes.guard_operands import GuardOperands
 from fusion.passes.inline_branches import InlineBranches
@@ -102,7 +104,6 @@ class PipelineMode(Enum):
 
 
 _NO_KERNELS: Mapping[str, Kernel] = MappingProxyType({})
-_NO_GROUPS: Mapping[str, Grouping] = MappingProxyType({})
 _NEEDED = frozenset(
     {"guard_operands", "lower_einsum", "DecomposeOpsForInference", "call_host_functions", "legalize_calls",
      "inline_branches", "schedule_kernels"}
@@ -128,8 +129,15 @@ def passes_before_regions(ctx: Context, techniques: frozenset[Technique] = ALL) 
     ]
 
 
-def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
-    """Return the passes before operators become TensorIR. After them the constants are those that kernels will read."""
+def preparing_passes(
+    ctx: Context, techniques: frozenset[Technique] = ALL, *, reads_as_they_lie: bool = True
+) -> list[Pass]:
+    """Return the passes before operators become TensorIR. After them the constants are those that kernels will read.
+
+    Args:
+        techniques: The kinds of fusion to use.
+        reads_as_they_lie: As in `AssignLayouts`.
+    """
     return [
         *passes_before_regions(ctx, techniques),
         *([TakeRegions(ctx.graph_libraries, ctx.places, ctx.threads)] if ctx.graph_libraries else []),
@@ -140,7 +148,7 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
         SplitConv3dTranspose(),
         SplitPool3d(),
         # Phase 3: where each tensor lies
-        AssignLayouts(ctx.compiler.layouts),
+        AssignLayouts(ctx.compiler.layouts, reads_as_they_lie),
         *([LowerPrecision(ctx.compiler.rounding)] if ctx.precision == "bf16" else []),
         RotateHalves(),
         MergeEqual(),
@@ -148,23 +156,18 @@ def preparing_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> li
     ]
 
 
-def graph_passes(
-    ctx: Context, why_not_fused: Profitability, techniques: frozenset[Technique] = ALL
+def operator_passes(
+    ctx: Context, techniques: frozenset[Technique] = ALL, *, reads_as_they_lie: bool = True
 ) -> list[Pass]:
-    """Return the passes that turn an imported module, or a branch, into PrimFuncs and the calls between them.
+    """Return the first passes over an imported module, or a branch: up to a PrimFunc for each operator.
 
     Args:
-        why_not_fused: Says why a kernel with several anchors is slower than its parts.
         techniques: The kinds of fusion to use.
+        reads_as_they_lie: As in `AssignLayouts`.
     """
-    return [*operator_passes(ctx, techniques), *group_passes(ctx, why_not_fused, techniques)]
-
-
-def operator_passes(ctx: Context, techniques: frozenset[Technique] = ALL) -> list[Pass]:
-    """Return the first part of `graph_passes`: up to a PrimFunc for each operator."""
     compiler = ctx.compiler
     return [
-        *preparing_passes(ctx, techniques),
+        *preparing_passes(ctx, techniques, reads_as_they_lie=reads_as_they_lie),
         # Phase 4: operators become TensorIR
         CallHostFunctions(),
         LowerAnchors(compiler.lowerings),
@@ -184,7 +187,7 @@ def group_passes(
     *,
     joins_apart: bool = False,
 ) -> list[Pass]:
-    """Return the second part of `graph_passes`: groups of operators become kernels.
+    """Return the passes behind `operator_passes`: groups of operators become kernels.
 
     Args:
         why_not_fused: Says why a kernel with several anchors is slower than its parts.
@@ -250,11 +253,13 @@ def lower(
         graphs = {}
         for name, mod in {**imported.branches, MAIN: imported.mod}.items():
             dump(f"{name}.imported" if name else "imported", mod)
+            apply = _Apply(mode, f"{name}." if name else "")
             if mode is PipelineMode.PLAIN:
-                passes = plain_passes(ctx)
+                graphs[name] = apply(plain_passes(ctx), mod)
             else:
-                passes = graph_passes(ctx, why_not_fused or measured.profitability(), techniques)
-            graphs[name] = _Apply(mode, f"{name}." if name else "")(passes, mod)
+                operators = partial(operator_passes, ctx, techniques)
+                groups = group_passes(ctx, why_not_fused or measured.profitability(), techniques)
+                graphs[name] = _lower_alone(mod, apply, operators, groups, measured.layout()).grouped
         apply = _Apply(mode)
         branches = {name: graph.mod for name, graph in graphs.items()}
         joined = apply(joining_passes(branches, measured.passes(imported.inputs)), branches[MAIN])
@@ -284,29 +289,22 @@ def lower(
     )
 
 
-@dataclass(frozen=True)
-class LoweredGraphs:
-    """A model before its kernels are scheduled.
+def _lower_alone(
+    mod: tvm.IRModule, apply: _Apply, operators: Callable[..., list[Pass]], groups: list[Pass], choose: LayoutChoice
+) -> LoweredGraph:
+    """Lower a graph, or a branch, by itself.
 
-    Attributes:
-        mod: Its PrimFuncs and the calls between them.
-        graphs: `MAIN` and each branch by itself, before they were joined, with what the passes reported.
-        ungrouped: The same before grouping, with a PrimFunc for each operator.
+    Args:
+        operators: Returns `operator_passes`, given `reads_as_they_lie`.
+        groups: `group_passes`.
+        choose: Chooses between layouts where there are two.
     """
 
-    mod: tvm.IRModule
-    graphs: Mapping[str, PassResult[Facts]]
-    ungrouped: Mapping[str, PassResult[Facts]]
+    def lower_with(lying: bool) -> LoweredGraph:
+        ungrouped = apply(operators(reads_as_they_lie=lying), mod)
+        return LoweredGraph(ungrouped, apply.behind(ungrouped, groups))
 
-    @property
-    def groups(self) -> dict[str, Grouping]:
-        """For each graph, the groups that became kernels."""
-        return {name: graph.fact.get(Grouping) for name, graph in self.graphs.items()}
-
-    @property
-    def joins_in_place(self) -> bool:
-        """Whether kernels write parts of concatenations in place."""
-        return any(graph.fact.get(Placement).renamed for graph in self.graphs.values())
+    return with_layout(lower_with, choose)
 
 
 @stage("read regions")
@@ -321,12 +319,16 @@ def regions_of(mod: tvm.IRModule, ctx: Context) -> RegionGraph:
 
 
 @stage("passes")
-def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
-    """Return `mod`, with the branches in it, after `preparing_passes`: before operators become TensorIR."""
+def prepare_graph(mod: tvm.IRModule, ctx: Context, lying: Mapping[str, bool]) -> tvm.IRModule:
+    """Return `mod`, with the branches in it, after `preparing_passes`: before operators become TensorIR.
+
+    Args:
+        lying: For each graph, whether products read tensors as they lie.
+    """
     main, branches = split_branches(mod)
     with ctx.target:
         made = {
-            name: _Apply(PipelineMode.WHOLE)(preparing_passes(ctx), each).mod
+            name: _Apply(PipelineMode.WHOLE)(preparing_passes(ctx, reads_as_they_lie=lying[name]), each).mod
             for name, each in {**branches, MAIN: main}.items()
         }
     return join_branches(made.pop(MAIN), made)
@@ -336,47 +338,63 @@ def prepare_graph(mod: tvm.IRModule, ctx: Context) -> tvm.IRModule:
 def lower_graph(
     mod: tvm.IRModule,
     ctx: Context,
-    like: Mapping[str, Grouping] = _NO_GROUPS,
-    *,
-    joins_apart: bool = False,
     why_not_fused: Profitability | None = None,
+    choose_layout: LayoutChoice | None = None,
 ) -> LoweredGraphs:
     """Lower `mod`, with the branches in it, to PrimFuncs and the calls between them, not scheduled yet.
 
     Args:
-        like: By graph, the groups to form: those of the same graph at other sizes. The best ones where none are given.
-        joins_apart: Whether concatenations stay kernels of their own.
         why_not_fused: Says why a kernel with several anchors is slower than its parts; by default the cost tables do.
+        choose_layout: Chooses between layouts; by default, by estimate.
     """
+    main, branches = split_branches(mod)
+    apply, groups = _Apply(PipelineMode.WHOLE), group_passes(ctx, why_not_fused or ctx.compiler.why_not_fused)
+    choose = choose_layout or by_estimate(ctx.compiler)
+    with ctx.target:
+        graphs = {
+            name: _lower_alone(each, apply, partial(operator_passes, ctx), groups, choose)
+            for name, each in {**branches, MAIN: main}.items()
+        }
+        return _joined(graphs)
+
+
+@stage("passes")
+def lower_like(mod: tvm.IRModule, ctx: Context, like: LoweredGraphs) -> LoweredGraphs:
+    """Lower `mod`, as `lower_graph` does, in the layouts and groups of `like`, the same model at other sizes."""
     main, branches = split_branches(mod)
     with ctx.target:
         ungrouped = {
-            name: _Apply(PipelineMode.WHOLE)(operator_passes(ctx), each)
+            name: _Apply(PipelineMode.WHOLE)(operator_passes(ctx, reads_as_they_lie=like.lying[name]), each)
             for name, each in {**branches, MAIN: main}.items()
         }
-    return group_graphs(ungrouped, ctx, like, joins_apart=joins_apart, why_not_fused=why_not_fused)
+    return group_graphs(ungrouped, ctx, like.groups, joins_apart=not like.joins_in_place)
 
 
 @stage("passes")
 def group_graphs(
-    ungrouped: Mapping[str, PassResult[Facts]],
-    ctx: Context,
-    like: Mapping[str, Grouping] = _NO_GROUPS,
-    *,
-    joins_apart: bool = False,
-    why_not_fused: Profitability | None = None,
+    ungrouped: Mapping[str, PassResult[Facts]], ctx: Context, like: Mapping[str, Grouping], *, joins_apart: bool
 ) -> LoweredGraphs:
-    """Group the operators of graphs, and join these: the second half of `lower_graph`, with the same arguments."""
-    refuse = why_not_fused or ctx.compiler.why_not_fused
+    """Group the operators of graphs, and join these.
+
+    Args:
+        ungrouped: By name, with a PrimFunc for each operator.
+        like: By graph, the groups to form: those of the same graph at other sizes.
+        joins_apart: Whether concatenations stay kernels of their own.
+    """
     apply = _Apply(PipelineMode.WHOLE)
+
+    def grouped(each: PassResult[Facts], like: Grouping) -> LoweredGraph:
+        passes = group_passes(ctx, ctx.compiler.why_not_fused, like=like, joins_apart=joins_apart)
+        return LoweredGraph(each, apply.behind(each, passes))
+
     with ctx.target:
-        graphs = {
-            name: apply.behind(each, group_passes(ctx, refuse, like=like.get(name), joins_apart=joins_apart))
-            for name, each in ungrouped.items()
-        }
-        lowered = {name: graph.mod for name, graph in graphs.items()}
-        joined = apply(joining_passes(lowered), lowered[MAIN])
-    return LoweredGraphs(joined.mod, graphs, ungrouped)
+        return _joined({name: grouped(each, like[name]) for name, each in ungrouped.items()})
+
+
+def _joined(graphs: Mapping[str, LoweredGraph]) -> LoweredGraphs:
+    lowered = {name: graph.grouped.mod for name, graph in graphs.items()}
+    joined = _Apply(PipelineMode.WHOLE)(joining_passes(lowered), lowered[MAIN])
+    return LoweredGraphs(joined.mod, graphs)
 
 
 @stage("passes")

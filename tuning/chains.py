@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import tvm_ffi
 from tvm import tirx
@@ -14,25 +13,22 @@ from tvm.ir import Var
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.tensors import tensor_bytes
 from partition.profitability import Profitability
-from tuning.build import build_library
-from tuning.chain_forms import APART, TOGETHER, ChainForms
 from tuning.decide import Decision
-from tuning.experiment import Experiment, LibraryCall, Step
+from tuning.experiment import LibraryCall
 from tuning.filled_tensors import FilledTensors
+from tuning.forms_bench import FormsBench
 from tuning.known import Knowledge
-from tuning.measuring_session import MeasuringSession
 from tuning.parts import blocks_of, only_moves, split_kernel, weights_of
 from tuning.record import Record
-from tuning.toolchain import Toolchain
+from tuning.task import TuningTask
+from tuning.two_forms import TwoForms
 
+_AXIS, _NAMES = "fused", ("apart", "together")
+"""Of the points, and what their forms are called."""
 _CLOSE = 2.0
 """Estimates that differ by more than this factor are not questioned."""
-_MOST_COPIES = 16
-"""Of the weights."""
 _TEXT = 80
 """Characters that name a chain in a note."""
-_SECONDS = 2.0
-"""For measuring one chain at most; it takes a tenth as a rule."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class RecallChains:
         task, reason = self.knowledge.chain(kernel), self.by_estimate(kernel)
         if task is None:
             return reason
-        return ChainForms(task, reason, tuple(self.knowledge.records([task]))).reason
+        return _reason(_forms(task, reason, self.knowledge), reason)
 
 
 @dataclass
@@ -66,16 +62,13 @@ class MeasureChains:
     Attributes:
         knowledge: What was measured before, which is not measured again.
         by_estimate: Answers without measuring.
-        folder: For files.
         seconds: What is left for all of it.
         notes: What was measured, one sentence each.
     """
 
     knowledge: Knowledge
     by_estimate: Profitability
-    toolchain: Toolchain
-    session: MeasuringSession
-    folder: Path
+    bench: FormsBench
     seconds: float
     notes: list[str] = field(default_factory=list, init=False)
     _known: list[_Answered] = field(default_factory=list, init=False)
@@ -95,21 +88,22 @@ class MeasureChains:
         task = self.knowledge.chain(kernel) if parts else None
         if task is None:
             return reason
-        forms = ChainForms(task, reason, tuple(self.knowledge.records([task])))
+        forms = _forms(task, reason, self.knowledge)
         if not forms.are_known and self.seconds > 0:
             records = self._compare(kernel, parts, forms)
             self.knowledge.keep(records)
             forms = forms.with_records(records)
         if forms.are_known:
             self.notes.append(f"{_text(kernel)}: {forms.times}")
-        return forms.reason
+        return _reason(forms, reason)
 
-    def _compare(self, kernel: tirx.PrimFunc, parts: Sequence[tirx.PrimFunc], forms: ChainForms) -> Sequence[Record]:
+    def _compare(self, kernel: tirx.PrimFunc, parts: Sequence[tirx.PrimFunc], forms: TwoForms) -> Sequence[Record]:
         """Return what both forms are measured to take; nothing where that cannot be measured."""
         started = time.perf_counter()
-        kernels = {TOGETHER: [kernel], APART: parts}
+        kernels = dict(zip(_NAMES, (parts, [kernel]), strict=True))
+        ordered = {_NAMES[form]: kernels[_NAMES[form]] for form in forms.order}
         try:
-            decision = self._measure({name: kernels[name] for name in forms.names}, weights_of(kernel))
+            decision = self._measure(ordered, weights_of(kernel))
         except OSError:
             decision = None
         self.seconds -= time.perf_counter() - started
@@ -128,35 +122,27 @@ class MeasureChains:
     def _measure(self, candidates: Mapping[str, Sequence[tirx.PrimFunc]], weights: Sequence[Var]) -> Decision | None:
         """Return which of two candidates is faster; None if that cannot be measured."""
         functions = {f"{name}{index}": func for name, some in candidates.items() for index, func in enumerate(some)}
-        scheduled = {name: self.knowledge.compiler.schedule(func) for name, func in functions.items()}
-        if any(kernel.note for kernel in scheduled.values()):
-            return None  # plain loops, which may take very long
-        made = {name: kernel.func for name, kernel in scheduled.items()}
-        library = self.folder / f"chain{len(self._known)}.so"
-        if len(build_library(list(made.items()), self.toolchain, library, lambda: False)) != len(made):
-            return None
-        memory = _Memory(weights, functions, made)
+        scheduled = {name: self.bench.compiler.schedule(func) for name, func in functions.items()}
+        memory = _Memory(weights, functions, {name: kernel.func for name, kernel in scheduled.items()})
         names = [[f"{name}{index}" for index in range(len(some))] for name, some in candidates.items()]
-        steps = tuple(
-            Step(0, tuple(memory.calls(some, copy) for some in names)) for copy in range(self._copies(weights))
-        )
-        tensors, storages = tuple(memory.filled.tensors), tuple(memory.filled.storages)
-        experiment = Experiment(
-            libraries=(str(library),),
-            data="",
-            storages=storages,
-            tensors=tensors,
-            steps=steps,
-            threads=self.knowledge.compiler.threads,
-            seconds=_SECONDS,
-        )
-        results = self.session.run(experiment)
-        return results.decisions[0] if results.decisions else None
-
-    def _copies(self, weights: Sequence[Var]) -> int:
-        """Return how many copies of the weights do not fit the cores' own caches together."""
         size = sum(tensor_bytes(shape_of(weight), dtype_of(weight)) for weight in weights)
-        return min(_MOST_COPIES, 1 + 2 * self.knowledge.compiler.private_bytes() // size) if size else 1
+
+        def calls(copy: int) -> list[tuple[LibraryCall, ...]]:
+            return [memory.calls(some, copy) for some in names]
+
+        return self.bench.compare(scheduled, calls, memory.filled, size)
+
+
+def _forms(task: TuningTask, estimated: str, knowledge: Knowledge) -> TwoForms:
+    """Return what is known of a chain, given why several kernels are faster by estimate; "" where one is."""
+    return TwoForms(task, _AXIS, _NAMES, 0 if estimated else 1, tuple(knowledge.records([task])))
+
+
+def _reason(forms: TwoForms, estimated: str) -> str:
+    """Return why several kernels are faster; "" where one is."""
+    if forms.chosen == forms.estimated:
+        return estimated
+    return "" if forms.chosen else f"measured {forms.times}"
 
 
 @dataclass

@@ -10,10 +10,11 @@ from typing import Any
 
 from tuning.canonical import Fields, canonical
 
-KERNEL, CHAIN, ALONE, PLACEMENT, NETWORK = "kernel", "chain", "alone", "placement", "network"
-"""Kinds of tasks: the fastest point of a kernel within a network; whether several anchors are faster in one kernel; the
-times of points without a network, for cost models; whether a model is faster with regions on a library (the family);
-the time of a network with given points."""
+KERNEL, CHAIN, LAYOUT = "kernel", "chain", "layout"
+ALONE, PLACEMENT, NETWORK = "alone", "placement", "network"
+"""Kinds of tasks: the fastest point of a kernel within a network; whether several anchors are faster in one kernel; in
+which layout a graph is; the times of points without a network, for cost models; whether a model is faster with regions
+on a library (the family); the time of a network with given points."""
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 """The dtype and shape of each parameter."""
 
@@ -53,7 +54,7 @@ class TuningTask:
     """What was measured; other models with the same kernel have the same task.
 
     Attributes:
-        kind: `KERNEL`, `CHAIN`, `ALONE`, `PLACEMENT` or `NETWORK`.
+        kind: `KERNEL`, `CHAIN`, `LAYOUT`, `ALONE`, `PLACEMENT` or `NETWORK`.
         family: The template of the kernel; cost models learn from tasks of one family.
         structure: `structure_of` the unscheduled kernel.
         tensors: The dtype and shape of each parameter, for people and cost models; the structure implies them.

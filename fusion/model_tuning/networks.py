@@ -84,7 +84,7 @@ def network_of(given: GivenModel, ctx: Context, measured: Measuring) -> KernelNe
     except ShapeError as error:  # an input of texts
         raise Declined(error.what) from error
     mod = join_branches(imported.mod, imported.branches)
-    lowered = lower_graph(mod, ctx, why_not_fused=measured.profitability())
+    lowered = lower_graph(mod, ctx, measured.profitability(), measured.layout())
     return read_network(lowered.mod, arrays, ctx.compiler)
 
 

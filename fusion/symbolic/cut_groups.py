@@ -14,8 +14,8 @@ from tvm import tirx
 
 from fusion.bindings import Bindings, callee, is_call_tir
 from fusion.facts import Facts
+from fusion.lowered_graphs import LoweredGraphs
 from fusion.passes.concats import Placement
-from fusion.pipeline import LoweredGraphs
 from partition.dataflow import DataflowNode, Groups, read_graph
 from partition.emit_groups import fused_primfunc, split_views
 from partition.formed import Grouping, Kept

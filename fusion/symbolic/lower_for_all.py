@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -12,17 +13,19 @@ import tvm
 from tvm import tirx
 
 from backends.tensorir.result import Kernel
+from fusion.choose_layout import LayoutChoice
 from fusion.context import Context
 from fusion.declined import Declined
 from fusion.errors import FusionError
+from fusion.lowered_graphs import LoweredGraphs
 from fusion.made_once import making_once
 from fusion.pipeline import (
-    LoweredGraphs,
     NeedsSizes,
     OpenWork,
     begin_kernel,
     group_graphs,
     lower_graph,
+    lower_like,
     lower_open,
     needs_sizes,
 )
@@ -44,6 +47,9 @@ from fusion.symbolic.sized_imports import FoundModel, Import, SizedImports
 from fusion.symbolic.tell_sizes import ToldSizes
 from fusion.symbolic.unify import FunctionText, unify
 from partition.formed import Grouping
+
+_USUAL = 512
+"""Of sizes beside batches: between a picture's side and the points of a cloud."""
 
 
 @stage("open form")
@@ -134,7 +140,9 @@ class _Near:
         """
         first, second = (importer.read(sizes) for sizes in found.near)
         one = lower_graph(first, ctx)
-        other = _lower_alike(one, second, ctx)
+        if any(one.lying.values()):
+            one = lower_graph(first, ctx, choose_layout=_as_at_usual_sizes(importer, found, ctx))
+        other = lower_like(second, ctx, one)
         try:
             return cls._joined(one, other, found, ctx)
         except Declined:
@@ -194,9 +202,15 @@ class _Near:
             return made.note if needs_sizes(made, funcs, ctx) else ""
 
 
-def _lower_alike(one: LoweredGraphs, mod: tvm.IRModule, ctx: Context) -> LoweredGraphs:
-    """Return what passes make of `mod`, which is the model of `one` at other sizes."""
-    return lower_graph(mod, ctx, one.groups, joins_apart=not one.joins_in_place)
+def _as_at_usual_sizes(importer: SizedImports, found: FoundModel, ctx: Context) -> LayoutChoice:
+    """Return the choice of the layout that costs less at sizes that calls have, where the model can be imported there:
+    at those that passes see a product is so small that what it costs to move a tensor decides."""
+    dims, near = found.dims, found.near[0]
+    usual = {name: near[name] if name in dims.leading else dims.at_most(name, _USUAL) for name in dims.symbols}
+    is_lying = True
+    with suppress(Declined, FusionError):
+        is_lying = any(lower_graph(importer.read(dims.all_sizes(usual)), ctx).lying.values())
+    return lambda lying, moved: lying if is_lying else moved
 
 
 @dataclass
@@ -238,13 +252,13 @@ def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _
     if mod is None:
         largest = {symbol: taken[-1] for symbol, taken in (found.together or found.bounds).items()}
         further = choose_further(found.dims, found.near, largest)
-        probes = (*probes, Probe(_lower_alike(near.one, importer.read(further), ctx).mod))
+        probes = (*probes, Probe(lower_like(importer.read(further), ctx, near.one).mod))
         fit = Fit((*found.near, further), found.graph.extents)
         joined = Joined.of(probes, fit, found.dims)
         mod = joined.module()
     seen = [
         Imports(told, found.dims, found.near, beside=found.beside, lowest=found.lowest, bounds=found.bounds)
-        for told in importer.stages(found, ctx)
+        for told in importer.stages(found, ctx, near.one.lying)
     ]
     weights = [settle(weight, seen) if isinstance(weight, tuple) else weight for weight in joined.weights]
     mod = with_constants(mod, weights)

@@ -572,9 +572,9 @@ class SizedImports:
             found.graph.leaves(lines) or found.constants.can_be(self.read(sizes), everything)
         )
 
-    def stages(self, found: FoundModel, ctx: Context) -> tuple[Constants, ...]:
+    def stages(self, found: FoundModel, ctx: Context, lying: Mapping[str, bool]) -> tuple[Constants, ...]:
         """Return what tells the constants of the model at sizes of the inputs: as it was imported, and as passes
-        prepare it, which takes longer."""
+        prepare it, which takes longer; `lying` is as in `prepare_graph`."""
 
         @cache
         def at(sizes: tuple[int, ...], is_prepared: bool) -> list[np.ndarray] | None:
@@ -582,7 +582,7 @@ class SizedImports:
             if not self.is_same(found.dims.all_sizes(known), found.graph):
                 return None
             mod = self.read(known)
-            return constants_of(prepare_graph(mod, ctx) if is_prepared else mod)
+            return constants_of(prepare_graph(mod, ctx, lying) if is_prepared else mod)
 
         def of(is_prepared: bool) -> Constants:
             return lambda sizes: at(tuple(sizes[symbol] for symbol in self.dims.symbols), is_prepared)

@@ -29,7 +29,7 @@ UNSETTLED = {"schedule_kernels"}
 def passes() -> Iterator[tuple[str, Pass]]:
     """Yield the passes of a whole compilation in order, by name, for a graph without branches."""
     ctx = context.resolve("llvm", threads=2)
-    alone = pipeline.graph_passes(ctx, ctx.compiler.why_not_fused)
+    alone = [*pipeline.operator_passes(ctx), *pipeline.group_passes(ctx, ctx.compiler.why_not_fused)]
     for each in (*alone, *pipeline.joining_passes({}), ScheduleKernels(ctx.compiler.schedule)):
         yield pipeline.name_of(each), each
 

@@ -144,7 +144,7 @@ def test_what_all_forms_need_fails(kind: type, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_operators_as_tvm_lowers_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "graph_passes", lambda *arguments: [_raise])
+    monkeypatch.setattr(pipeline, "operator_passes", lambda *arguments, **options: [_raise])
     monkeypatch.setattr(pipeline, "_NEEDED", pipeline._NEEDED | {str(_raise)})
     report = _check(_relax(), "compiling failed, and every operator runs as TVM lowers it: IndexError")
     assert "unscheduled" in report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from fusion.module.kernel_library import KernelLibrary
 from tests.backends.cpu.kernels.anchored import normal, run
 from tests.backends.cpu.kernels.examples import Example, convolution, examples_of
 from tests.passes.modules import Build
+from tests.tuning.answers import Answers
 from tuning import chains
 from tuning.chains import MeasureChains, RecallChains
 from tuning.database import Database
-from tuning.decide import CandidateTimes, Decision
-from tuning.experiment import Experiment
+from tuning.forms_bench import FormsBench
 from tuning.known import Knowledge
-from tuning.measuring_session import MeasuringSession, Results
+from tuning.measuring_session import MeasuringSession
 from tuning.parts import only_moves, split_kernel, weights_of
 
 
@@ -75,27 +74,12 @@ def test_parts_have_one_anchor_each(name: str) -> None:
     assert outer.issuperset(kernel.params)
 
 
-@dataclass
-class Answers:
-    """A session that says which candidate wins."""
-
-    candidate: int
-    asked: list[Experiment] = field(default_factory=list)
-
-    def run(self, experiment: Experiment) -> Results:
-        self.asked.append(experiment)
-        times = tuple(CandidateTimes(index, 1e-6 * (2 - index), 0.0, 20, 2e-6) for index in range(2))
-        return Results([Decision(self.candidate, 1e-6, 2e-6, 2, times)], 2.0, 1.0)
-
-
 def judge_of(compiler: KernelCompiler, session: Any, folder: Path, estimate: str = "") -> MeasureChains:
     """Return what measures chains that are estimated so, with a database in `folder`."""
     return MeasureChains(
         knowledge=Knowledge.of(Database(folder / "records"), compiler),
         by_estimate=lambda kernel: estimate,
-        toolchain=KernelLibrary(compiler),
-        session=session,
-        folder=folder,
+        bench=FormsBench(compiler, KernelLibrary(compiler), session, folder),
         seconds=60.0,
     )
 

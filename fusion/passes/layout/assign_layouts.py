@@ -34,10 +34,12 @@ class StoredIn:
 
     Attributes:
         variables: Name of a variable of the old `main` -> names of the variables that hold its value now.
+        as_they_lie: Those of the old `main` that products with tensors as they lie compute (`pointwise`).
         declines: The layout rules that declined, with their reasons.
     """
 
     variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    as_they_lie: tuple[str, ...] = ()
     declines: Declines = field(default_factory=Declines)
 
 
@@ -55,35 +57,40 @@ class AssignLayouts(TellingPass[StoredIn]):
 
     Attributes:
         policy: The costs of orders.
+        reads_as_they_lie: Whether products may read tensors as they lie, where `pointwise` says that they cost less.
     """
 
     policy: LayoutPolicy
+    reads_as_they_lie: bool = True
     name: str = "assign_layouts"
 
     def run(self, mod: tvm.IRModule) -> PassResult[StoredIn]:
         """Return the module on chosen storage orders, and what holds each of its variables."""
         main, declines = mod["main"], Declines()
         builder = relax.BlockBuilder()
-        walk = _Walk(builder, self.policy, find_preferences(main, self.policy), declines)
+        walk = _Walk(builder, self, find_preferences(main, self.policy), declines)
         with builder.function("main", list(main.params)):
             with builder.dataflow():
                 result = builder.emit_output(walk.run(main))
             builder.emit_func_output(result)
         rebuilt = mod.clone()
         rebuilt["main"] = builder.finalize()["main"].with_attrs(dict(main.attrs or {}))
-        stored = StoredIn({var.name: _names(value) for var, value in walk.placed.items()}, declines)
+        names = {var.name: _names(value) for var, value in walk.placed.items()}
+        stored = StoredIn(names, tuple(walk.as_they_lie), declines)
         return PassResult(relax.transform.DeadCodeElimination(["main"])(rebuilt), stored)
 
 
 @dataclass
 class _Walk:
-    """One pass over the bindings; `placed` knows where each variable of the old function lives."""
+    """One pass over the bindings; `placed` knows where each variable of the old function lives, `as_they_lie` what
+    products with tensors as they lie compute."""
 
     builder: relax.BlockBuilder
-    policy: LayoutPolicy
+    options: AssignLayouts
     preferences: dict[relax.Var, Preference]
     declines: Declines
     placed: dict[relax.Var, Value] = field(default_factory=dict)
+    as_they_lie: list[str] = field(default_factory=list)
 
     def run(self, main: relax.Function) -> relax.Expr:
         for binding in Bindings.of(main).all:
@@ -107,7 +114,7 @@ class _Walk:
         if isinstance(value.ty, relax.TensorType) and not is_static(value):
             return self._plain(value)
         name = "" if result is None else str(result.name)
-        context = CallContext(self.builder, self.policy, self.preferences.get(result), name, self.declines)
+        context = CallContext(self.builder, self.options.policy, self.preferences.get(result), name, self.declines)
         ways = self._in_parts, self._as_product, self._in_order
         return next((made for way in ways if (made := way(context, value)) is not None), None) or self._plain(value)
 
@@ -126,7 +133,7 @@ class _Walk:
 
     def _as_product(self, context: CallContext, value: relax.Expr) -> Value | None:
         """Run an operator as a product with data as it lies; None where that is no such operator or costs more."""
-        rule = POINTWISE.get(call_name(value))
+        rule = POINTWISE.get(call_name(value)) if self.options.reads_as_they_lie else None
         operands = self._operands(value, self._settled) if rule else None
         if rule is None or not operands:
             return None
@@ -134,10 +141,12 @@ class _Walk:
         if not isinstance(data, Placed) or not isinstance(weight, Placed) or not rule.concerns(value, data):
             return None
         try:
-            return rule.build(context, value, data, weight)
+            product = rule.build(context, value, data, weight)
         except Declined as reason:
             context.note(value, rule.what, reason)
             return None
+        self.as_they_lie.append(context.result)
+        return product
 
     def _in_order(self, context: CallContext, value: relax.Expr) -> Value | None:
         """Run an operator on the orders that its operands have; None where it has no rule or that declines."""

@@ -1,0 +1,41 @@
+"""Chooses a layout for a graph whose products may read tensors as they lie: by what its kernels cost either way.
+
+The rules of `fusion.passes.layout.pointwise` count what is moved and which lanes stay empty. What they do not know is
+how fast the kernels are that come of it, and what these take in: a product with packed weights may have tiles of AMX,
+and the first convolution of an image reads that as it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+
+from backends.backend import KernelCompiler
+from backends.tensorir.schedule_kernels import ScheduleKernels
+from fusion.bindings import Bindings, call_name, callee
+from fusion.lowered_graphs import LoweredGraph
+
+LayoutChoice = Callable[[LoweredGraph, LoweredGraph], LoweredGraph]
+"""(a graph whose products read tensors as they lie, the same with these moved) -> the one to use."""
+_KERNELS = ("call_tir", "call_tir_inplace")
+
+
+def with_layout(lower: Callable[[bool], LoweredGraph], choose: LayoutChoice) -> LoweredGraph:
+    """Return a graph that `lower` makes, given whether products may read tensors as they lie. Mostly none does."""
+    lying = lower(True)
+    return choose(lying, lower(False)) if lying.reads_as_they_lie else lying
+
+
+def by_estimate(compiler: KernelCompiler) -> LayoutChoice:
+    """Return the choice of what takes fewer cycles by the estimates of its kernels."""
+
+    return lambda lying, moved: min(lying, moved, key=lambda graph: _cost(graph.grouped.mod, compiler))
+
+
+def _cost(mod: tvm.IRModule, compiler: KernelCompiler) -> tuple[int, float]:
+    """Return how many calls of kernels in `main` have no estimate, and the estimated cycles of the others."""
+    made = ScheduleKernels(compiler.schedule).run(mod).fact.by_name
+    calls = (value for value in Bindings.of(mod["main"]).values.values() if call_name(value) in _KERNELS)
+    cycles = [made[callee(call).name_hint].made.cycles for call in calls]
+    return cycles.count(0.0), sum(cycles)
