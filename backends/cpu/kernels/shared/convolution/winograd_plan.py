@@ -24,7 +24,8 @@ TRANSFORMS = (F2, F4)
 _MAX_BLOCK = 64
 """Tiles of a block beyond this gain nothing: the weights are read once for all of them."""
 _KEPT_SHARE = 0.75
-"""Of L2, that what is read again and again still lies in."""
+"""Of L2, that what is read again and again still lies in: of one of 2 MiB a core of Granite Rapids loads half at
+169 GB/s, three quarters at 118 to 140, all of it at 65 to 81, and one and a half, from L3, at 32 to 39."""
 
 
 @dataclass(frozen=True)
