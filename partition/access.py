@@ -32,6 +32,12 @@ CONV2D, IMAGE_CONV2D = "conv2d", "image_conv2d"
 activations, depthwise convolutions, and convolutions of channels-last images. The image, or the left operand, is the
 first argument of the call."""
 
+MATMUL_NBITS = "matmul_nbits"
+"""Kind of anchor that is rows times a constant matrix of 4 bits, as `frontends/narrow_weights.py` writes it."""
+
+NBITS_DIGITS = "fusion.nbits_digits"
+"""Block annotation of such an anchor: in how many bytes a number of a row may be rounded; its value is 1 or 3."""
+
 IMAGE_PRODUCERS = (MATMUL, CONV2D, IMAGE_CONV2D)
 """Kinds of anchors that can compute an image row by row, just ahead of a window that reads it in the same kernel."""
 

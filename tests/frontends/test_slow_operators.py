@@ -104,12 +104,11 @@ def _is_skylake_x(features: frozenset[str]) -> bool:
 BEHIND: dict[str, Callable[[frozenset[str]], bool]] = {
     "half separable, sigmoid": lambda features: "avx512f" not in features,
     "double and float": _is_skylake_x,
-    "four bits": _is_skylake_x,
     "transformer of pairs": lambda features: "avx512vnni" not in features,
 }
 """On which CPUs models are known to be behind: 1.49 times and 1.23 times ONNX Runtime's time on a vCPU of Zen 3; 1.49
-and 1.22 times on one of Skylake-X at 1.4 GHz, where four fifths and all of our time are calls of ONNX Runtime, which
-was not looked into."""
+times on one of Skylake-X at 1.4 GHz, where four fifths of our time are calls of ONNX Runtime, which was not looked
+into."""
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -18,7 +18,7 @@ from backends.cpu.machine import Machine
 from backends.cpu.schedule import read_choices
 from tests.tables.kernels import kernel_of
 
-_MACHINE, _THREADS = Machine(16, 32, 32 << 10, 1 << 20, 16 << 20), 2
+_MACHINE, _THREADS = Machine(16, 32, 32 << 10, 1 << 20, 16 << 20, dot_pairs=True), 2
 _FEW = 8
 """Values of an axis that are listed one by one."""
 

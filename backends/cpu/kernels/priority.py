@@ -17,6 +17,7 @@ from backends.cpu.kernels import (
     fallback_loops,
     image_conv2d,
     matmul,
+    matmul_nbits,
     planar_window,
     recurrent,
     rolling_window,
@@ -35,6 +36,7 @@ TEMPLATES: tuple[Template[Any, Any], ...] = (
     conv2d_transpose.TEMPLATE,
     matmul.TEMPLATE,  # before batch_matmul, which lowers constant matrices too
     batch_matmul.TEMPLATE,
+    matmul_nbits.TEMPLATE,
     attention.TEMPLATE,  # of what has several anchors, all that no other claims
     recurrent.TEMPLATE,
     stitch_stages.TEMPLATE,

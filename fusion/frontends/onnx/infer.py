@@ -72,7 +72,8 @@ def infer_types(
         kind = claim if claimed else own
         if kind is None:
             continue
-        found[name] = kind
+        found[name] = TypeProto()  # of its own: converters say more of it, and the model stays as it is
+        found[name].CopyFrom(kind)
         if claimed and known_dims(kind) is not None:
             scope.claimed.add(name)
         if rests or name in scope.claimed:

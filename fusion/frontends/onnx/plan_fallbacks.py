@@ -30,6 +30,7 @@ from fusion.frontends.onnx.slow_operators import (
     multiplied_as_bytes,
     reason,
     slow,
+    why_not_narrow,
     work,
 )
 from fusion.frontends.onnx.survey import Survey, survey
@@ -119,6 +120,9 @@ class _Marks:
     def _mark(self, index: int, node: NodeProto) -> None:
         if is_foreign(node):
             self.marked[index], self.ns[index] = "ONNX Runtime alone has this operator", _WORTH_NS
+            return
+        if why := why_not_narrow(node, self._graph.fixed, self._byte_products):
+            self.marked[index], self.ns[index] = why, _WORTH_NS
             return
         pairs = [source for source in self._graph.before[index] if self._is(source, "DequantizeLinear")]
         dequantized = node.op_type in QUANTIZED and any(source not in self._graph.known for source in pairs)

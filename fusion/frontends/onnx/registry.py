@@ -23,6 +23,7 @@ _FAMILIES = (
     "indexing",
     "linear",
     "logic",
+    "narrow_weights",
     "normalization",
     "pooling",
     "quantization",
