@@ -193,3 +193,16 @@ def _kept_by_ratio(node: Node) -> Expr:
     ratio = relax.op.reshape(check(node.builder, node.x(1), ratio_guard(node.where)), ())
     zero, one = (relax.const(number, kind) for number, kind in ((0, node.dtype(0)), (1, node.dtype(1))))
     return relax.op.where(relax.op.less(ratio, one), node.x(0), zero)
+
+
+@converts("Scaler", domain="ai.onnx.ml")
+def scaler(node: Node) -> Expr:
+    """float32 of (x - offset) * scale, of float64 in it: a number each, or one of each column."""
+    offset, scale = node.attr("offset", []), node.attr("scale", [])
+    widths = {1, node.shape(0)[-1]} if len(node.shape(0)) == 2 else {1}
+    if len(offset) != len(scale) or len(scale) not in widths:
+        raise Declined(f"{len(offset)} offsets and {len(scale)} scales of a {len(node.shape(0))}-dimensional tensor")
+    dtype = "float64" if node.dtype(0) == "float64" else "float32"
+    by, times = (relax.const(np.array(values, dtype), dtype) for values in (offset, scale))
+    scaled = relax.op.multiply(relax.op.subtract(cast(node.x(0), node.dtype(0), dtype), by), times)
+    return cast(scaled, dtype, "float32")
