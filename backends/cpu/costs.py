@@ -126,6 +126,19 @@ TERM_SUM_CYCLES: Annotated[
 ] = 10.0
 """What a vector of sums takes from tiles to the result."""
 
+FIRST_TILES_CYCLES: Annotated[
+    int,
+    Cost(
+        "cycles",
+        "43 matmuls of float32, 32 to 1600 rows by matrices of 96 to 768 by 96 to 1536, weights from beyond L2, the "
+        "least squares of what steps of k, sums, rows, weights and a kernel take: 14,100 for a kernel, of which "
+        "`REGION_CYCLES` and `TASK_CYCLES` say 5,600",
+        "two vCPUs of a Granite Rapids",
+    ),
+] = 8_500
+"""The time until a kernel's threads multiply in tiles: each asks the system, which is a call of it, configures tiles,
+wakes the units that multiply them, and reads code that is longer than that of vectors."""
+
 BFLOAT16_DOTS_PER_CYCLE: Annotated[
     int, Cost("instructions/cycle", "uops.info: VDPBF16PS of 512 bits", "Zen 4, Sapphire Rapids")
 ] = 1

@@ -9,6 +9,7 @@ from itertools import product
 from backends.cpu import amx, byte_dots
 from backends.cpu.costs import (
     COPY_ROW_CYCLES,
+    FIRST_TILES_CYCLES,
     FMA_PER_CYCLE,
     L2_BYTES_PER_CYCLE,
     MEMORY_BYTES_PER_CYCLE,
@@ -100,7 +101,7 @@ def tile_blockings(extents: Extents, machine: Machine, threads: int, *, splits: 
         traffic = weight_bytes * row_chunks + extents.input_bytes * panel_chunks
         busy = min(tasks, threads)
         cycles += (extents.outer * traffic / MEMORY_BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
-        cycles += REGION_CYCLES if tasks > 1 else 0
+        cycles += FIRST_TILES_CYCLES + (REGION_CYCLES if tasks > 1 else 0)
         yield Blocking(tile, row_chunks, panel_chunks, panels, cycles, in_tiles=True)
 
 

@@ -69,3 +69,24 @@ def test_sums_weights_and_a_pixel_have_registers(columns: int, registers: int) -
     space = depthwise_tiles((1, 40, 40, 96), window, 3 * columns, machine, 2)
     assert all(point.tile.rows * point.tile.vectors + window_taps(window, machine) + 1 <= registers for point in space)
     assert space.default.tile.rows >= 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "vectors"),
+    [
+        ((1, 112, 112, 32), 1, 2),
+        ((1, 48, 48, 64), 2, 2),
+        ((1, 112, 112, 24), 1, 1),
+        ((1, 112, 112, 40), 1, 1),
+        ((1, 20, 20, 224), 1, 1),
+        ((1, 48, 48, 64), 1, 1),
+    ],
+)
+def test_images_from_beyond_l2_are_read_in_pairs_of_lines(shape: tuple[int, ...], strides: int, vectors: int) -> None:
+    """Of 112x112x32 single lines took 1.3 times as long, of images that L2 has pairs did."""
+    machine = replace(MACHINE, vector_lanes=16, vector_registers=32, l2_bytes=2 << 20)
+    window = Window((3, 3), strides=(strides, strides), padding=(1, 1, 1, 1), dilation=(1, 1))
+    assert depthwise_tiles(shape, window, 9, machine, 2).default.tile.vectors == vectors
+    halves = replace(machine, vector_lanes=8, vector_registers=16)
+    assert depthwise_tiles(shape, window, 9, halves, 2).default.tile.vectors == 1
+    assert depthwise_tiles(shape, window, 9 * 4, machine, 2).default.tile.vectors == 1, "of groups"
