@@ -61,7 +61,7 @@ def infer_types(
         InvalidModelError: These are of different element types.
     """
     inferred = _infer(node, opset, scope) | pool_types(node, scope) | _places_in_a_scalar(node, scope)
-    inferred |= _resized(node, opset, scope)
+    inferred |= _resized(node, opset, scope) | _taken_of_a_row(node, scope)
     inferred = _of_the_variables(node, opset, scope, inferred)
     found: dict[str, TypeProto] = {}
     rests = any(name in scope.unsure for name in node.input)
@@ -88,6 +88,19 @@ def _places_in_a_scalar(node: onnx.NodeProto, scope: ValueScope) -> dict[str, Ty
     if kind is None or dims_of(kind) != ():
         return {}
     return {node.output[0]: onnx.helper.make_tensor_type_proto(TensorProto.INT64, [1, None])}
+
+
+def _taken_of_a_row(node: onnx.NodeProto, scope: ValueScope) -> dict[str, TypeProto]:
+    """Return the type of what ArrayFeatureExtractor takes of a tensor of one axis, as scikit-learn's classifiers take
+    labels: a row, of which onnx's inference tells no shape."""
+    if (node.op_type, node.domain) != ("ArrayFeatureExtractor", "ai.onnx.ml"):
+        return {}
+    row, places = (scope.types.get(name) for name in node.input)
+    sizes = None if row is None or places is None else dims_of(places)
+    if row is None or sizes is None or len(dims_of(row) or ()) != 1:
+        return {}
+    count = None if None in sizes else math.prod(size for size in sizes if size is not None)
+    return {node.output[0]: onnx.helper.make_tensor_type_proto(row.tensor_type.elem_type, [1, count])}
 
 
 def _resized(node: onnx.NodeProto, opset: int, scope: ValueScope) -> dict[str, TypeProto]:

@@ -51,7 +51,10 @@ def _reduction(node: Node) -> str:
 def array_feature_extractor(node: Node) -> Expr:
     """Entries of the last axis."""
     shape = node.shape(0)
-    indices = node.emit(relax.op.reshape(node.x(1), (-1,)))
+    if node.is_const(1):
+        indices = relax.const(node.needed_const(1).reshape(-1), node.dtype(1))
+    else:
+        indices = node.emit(relax.op.reshape(node.x(1), (-1,)))
     inside = check(node.builder, indices, index_guard(node.where, [len(shape) - 1], shape, negative=False))
     return relax.op.reshape(relax.op.take(node.x(0), node.emit(inside), -1), node.out_shape())
 

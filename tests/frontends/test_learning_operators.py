@@ -1,4 +1,4 @@
-"""`Scaler`, with which scikit-learn's pipelines begin, and what is behind it, in kernels."""
+"""Operators with which scikit-learn's pipelines begin and end, in kernels."""
 
 from __future__ import annotations
 
@@ -42,3 +42,38 @@ def test_it_is_a_difference_and_a_product(dtype: str, shape: tuple[int, ...], co
 def test_columns_of_other_counts_are_left() -> None:
     with pytest.raises(NeedsFallbackError):
         fusion.compile(scaled((5, 7), "float32", 3), strict=True)
+
+
+def test_labels_are_taken_of_a_row() -> None:
+    text = f"""
+        <ir_version: 9, opset_import: ["": 18, "{ML}": 3]>
+        classifier (float[9, 4] x) => (int64[9] label, float[9, 2] some)
+        <int64[3] classes = {{7, -5, 11}}, int64[3] first = {{0, 1, 2}},
+         int64[2] columns = {{2, 0}}, int64[1] shape = {{-1}}>
+        {{
+            scores = {ML}.Scaler<offset = [0.5], scale = [2.0]>(x)
+            some = {ML}.ArrayFeatureExtractor(scores, columns)
+            three = Gather<axis = 1>(scores, first)
+            best = ArgMax<axis = 1>(three)
+            names = {ML}.ArrayFeatureExtractor(classes, best)
+            label = Reshape(names, shape)
+        }}
+    """
+    model = onnx.parser.parse_model(text)
+    x = np.random.default_rng(2).normal(size=(9, 4)).astype(np.float32)
+    module = fusion.compile(model, threads=1, strict=True, cache=False, database=False)
+    for got, want in zip(module(x), InferenceSession(model.SerializeToString()).run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_known_columns_are_not_checked() -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 18, "{ML}": 3]>
+        taken (float[9, 4] x) => (float[9, 3] y)
+        <int64[3] columns = {{2, 0, 3}}>
+        {{ y = {ML}.ArrayFeatureExtractor(x, columns) }}
+    """)
+    x = np.random.default_rng(3).normal(size=(9, 4)).astype(np.float32)
+    module = fusion.compile(model, threads=1, strict=True, cache=False, database=False)
+    np.testing.assert_array_equal(module(x)[0], x[:, [2, 0, 3]])
+    assert "check" not in module.explain()
