@@ -200,6 +200,17 @@ L2_BYTES_PER_CYCLE: Annotated[
 ] = 32.0
 """What one core loads from L2."""
 
+KEPT_L2_SHARE: Annotated[
+    float,
+    Cost(
+        "share of L2",
+        "loads of half of 2 MiB at 169 GB/s, of three quarters at 118 to 140, of all of it at 65 to 81, of one and a "
+        "half, from L3, at 32 to 39",
+        "a core of Granite Rapids",
+    ),
+] = 0.75
+"""How much of L2 holds what is read again and again."""
+
 MEMORY_BYTES_PER_CYCLE: Annotated[float, Cost("bytes/cycle", "streams from L3 and from memory", EITHER)] = 8.0
 """What one core loads from L3 or from memory, whichever has it."""
 

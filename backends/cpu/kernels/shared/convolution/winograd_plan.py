@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import log2
 
 from backends.cpu.costs import (
+    KEPT_L2_SHARE,
     L2_BYTES_PER_CYCLE,
     LOADS_PER_CYCLE,
     MEMORY_BYTES_PER_CYCLE,
@@ -23,9 +24,6 @@ from backends.cpu.machine import Machine
 TRANSFORMS = (F2, F4)
 _MAX_BLOCK = 64
 """Tiles of a block beyond this gain nothing: the weights are read once for all of them."""
-_KEPT_SHARE = 0.75
-"""Of L2, that what is read again and again still lies in: of one of 2 MiB a core of Granite Rapids loads half at
-169 GB/s, three quarters at 118 to 140, all of it at 65 to 81, and one and a half, from L3, at 32 to 39."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def _reading_cycles(weights: int, chunks: int, rounds: int, held: int, machine: 
     """Return the cycles in which a thread reads the weights of so many tasks: those of a chunk the first time from
     memory, then from L2, where that keeps all chunks and what a task holds besides."""
     first = min(chunks, rounds)
-    is_kept = first * weights + held <= _KEPT_SHARE * machine.l2_bytes
+    is_kept = first * weights + held <= KEPT_L2_SHARE * machine.l2_bytes
     again = L2_BYTES_PER_CYCLE if is_kept else MEMORY_BYTES_PER_CYCLE
     return weights * (first / MEMORY_BYTES_PER_CYCLE + (rounds - first) / again)
 
