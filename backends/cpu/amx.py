@@ -116,19 +116,22 @@ def split_row(first: tirx.BufferLoad, terms: tirx.BufferLoad, seen: tirx.BufferL
         terms: Where its first term is put.
         seen: 16 uint32, each the largest of what it was and the bits, without signs, of the elements.
     """
-    return _split(_SPLIT_ROW, first, terms, seen)
+    addresses = (tirx.address_of(load) for load in (first, terms, seen))
+    return tirx.Evaluate(tirx.call_extern("int32", _SPLIT_ROW, *addresses))
 
 
 def split_weights(
-    even: tirx.BufferLoad, odd: tirx.BufferLoad, terms: tirx.BufferLoad, seen: tirx.BufferLoad
+    weights: tirx.BufferLoad, terms: tirx.BufferLoad, seen: tirx.BufferLoad, pairs: Expr
 ) -> tirx.Stmt:
-    """Return the statement that splits the weights of 16 columns, of two neighbouring elements of k, into terms of a
-    right operand; see `split_row`."""
-    return _split(_SPLIT_WEIGHTS, even, odd, terms, seen)
+    """Return the statement that splits the weights of 16 columns, of neighbouring elements of k, into terms of a right
+    operand; see `split_row`.
 
-
-def _split(name: str, *loads: tirx.BufferLoad) -> tirx.Stmt:
-    return tirx.Evaluate(tirx.call_extern("int32", name, *(tirx.address_of(load) for load in loads)))
+    Args:
+        weights: The first of [k][16].
+        pairs: Of elements of k, one at least; as in `Numbers.multiply`.
+    """
+    addresses = (tirx.address_of(load) for load in (weights, terms, seen))
+    return tirx.Evaluate(tirx.call_extern("int32", _SPLIT_WEIGHTS, *addresses, tirx.Cast("int32", int64(pairs))))
 
 
 def _configuration() -> str:
@@ -166,9 +169,10 @@ def _products(numbers: Numbers) -> str:
     return "\n".join(lines)
 
 
-def _split_function(name: str, arguments: str, second: str, order: Iterable[int], apart: int) -> str:
-    """Return a function that splits two vectors, at %first and %second: a term of both are the high halves of their
-    words, in an `order` that counts all halves, and terms are `apart` elements apart."""
+def _split(order: Iterable[int], apart: int) -> str:
+    """Return the split of %value.0.0 and %value.1.0, vectors of float32, into terms at %terms.here: a term of both are
+    the high halves of their words, in an `order` that counts all halves, and terms are `apart` elements apart. Of what
+    had the largest bits, without signs, of %before, %largest has."""
     halves = ", ".join(f"i32 {place}" for place in order)
     lines: list[str] = []
     for term in range(TERM_COUNT):
@@ -184,34 +188,61 @@ def _split_function(name: str, arguments: str, second: str, order: Iterable[int]
         lines += [
             f"  %both.{term} = shufflevector <32 x i16> %halves.0.{term}, <32 x i16> %halves.1.{term}, "
             f"<{DEPTH} x i32> <{halves}>",
-            f"  %to.{term} = getelementptr i16, ptr %terms, i64 {term * apart}",
+            f"  %to.{term} = getelementptr i16, ptr %terms.here, i64 {term * apart}",
             f"  store <{DEPTH} x i16> %both.{term}, ptr %to.{term}, align 2",
         ]
-    body = "\n".join(lines)
-    return f"""
-define i32 @{name}({arguments}, ptr %terms, ptr %seen) {{
-  {second}
+    for half in (0, 1):
+        before = "%larger" if half else "%before"
+        lines += [
+            f"  %size.{half} = and <16 x i32> %bits.{half}.0, splat (i32 {0x7FFFFFFF})",
+            f"  %{'largest' if half else 'larger'} = call <16 x i32> @llvm.umax.v16i32"
+            f"(<16 x i32> {before}, <16 x i32> %size.{half})",
+        ]
+    return "\n".join(lines)
+
+
+_SPLIT_ROW_IR = f"""
+define i32 @{_SPLIT_ROW}(ptr %first, ptr %terms.here, ptr %seen) {{
+  %second = getelementptr float, ptr %first, i64 16
   %value.0.0 = load <16 x float>, ptr %first, align 4
   %value.1.0 = load <16 x float>, ptr %second, align 4
-{body}
-  %size.0 = and <16 x i32> %bits.0.0, splat (i32 {0x7FFFFFFF})
-  %size.1 = and <16 x i32> %bits.1.0, splat (i32 {0x7FFFFFFF})
   %before = load <16 x i32>, ptr %seen, align 4
-  %larger = call <16 x i32> @llvm.umax.v16i32(<16 x i32> %before, <16 x i32> %size.0)
-  %largest = call <16 x i32> @llvm.umax.v16i32(<16 x i32> %larger, <16 x i32> %size.1)
+{_split(range(1, 64, 2), apart=ROWS * DEPTH)}
   store <16 x i32> %largest, ptr %seen, align 4
   ret i32 0
 }}
 """
 
+_BY_COLUMN = (half for column in range(1, 32, 2) for half in (column, column + 32))
 
-_SPLITS = "\ndeclare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)\n" + _split_function(
-    _SPLIT_ROW, "ptr %first", "%second = getelementptr float, ptr %first, i64 16",
-    order=range(1, 64, 2), apart=ROWS * DEPTH,
-) + _split_function(
-    _SPLIT_WEIGHTS, "ptr %first, ptr %second", "",
-    order=(half for column in range(1, 32, 2) for half in (column, column + 32)), apart=DEPTH * COLUMNS,
-)  # fmt: skip
+_SPLIT_WEIGHTS_IR = f"""
+define i32 @{_SPLIT_WEIGHTS}(ptr %weights, ptr %terms, ptr %seen, i32 %pairs) {{
+all:
+  %known = load <16 x i32>, ptr %seen, align 4
+  br label %pair
+pair:
+  %place = phi i32 [ 0, %all ], [ %next, %pair ]
+  %first = phi ptr [ %weights, %all ], [ %first.next, %pair ]
+  %terms.here = phi ptr [ %terms, %all ], [ %terms.next, %pair ]
+  %before = phi <16 x i32> [ %known, %all ], [ %largest, %pair ]
+  %second = getelementptr float, ptr %first, i64 16
+  %value.0.0 = load <16 x float>, ptr %first, align 4
+  %value.1.0 = load <16 x float>, ptr %second, align 4
+{_split(_BY_COLUMN, apart=DEPTH * COLUMNS)}
+  %first.next = getelementptr float, ptr %first, i64 32
+  %terms.next = getelementptr i16, ptr %terms.here, i64 32
+  %next = add nuw nsw i32 %place, 1
+  %more = icmp ult i32 %next, %pairs
+  br i1 %more, label %pair, label %done
+done:
+  store <16 x i32> %largest, ptr %seen, align 4
+  ret i32 0
+}}
+"""
+
+_SPLITS = f"""
+declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
+{_SPLIT_ROW_IR}{_SPLIT_WEIGHTS_IR}"""
 
 _GRANTS = f"""
 declare void @llvm.x86.ldtilecfg(ptr)

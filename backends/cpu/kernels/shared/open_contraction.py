@@ -40,9 +40,10 @@ times as long as the static kernels in tiles of 8, 1.02 to 1.11 in one. Where L1
 share its sets, it is `_ONE_TILE`: of 768 channels of 3072 steps of k 128 to 4,096 rows took 0.88 to 1.02 times as long
 as the static kernels so, 1.02 to 1.06 in tiles of 14."""
 
-_LOSS, _MEMORY_LOSS = 1.15, 1.25
-"""How much longer any number of rows may take, by estimate, where a tile is filled: more where the weights come from
-memory, which takes longer than what a tile computes for nothing."""
+_LOSS = 1.1
+"""How much longer any number of rows may take, by estimate, where a tile is filled. A body more takes LLVM 3 ms of 35
+(a function of five). At 1.25 a call of MiniLM took 1.11 times as long for 9 rows as at 1.1, 1.09 for 12, 1.05 for 23
+and 1.04 for 37 (two vCPUs of a Granite Rapids), where weights come from an L3 that is faster than the products."""
 
 _LAYER_LOSS = 1.6
 """The same of layers before the last one, whose function is there beside that of the last."""
@@ -136,7 +137,7 @@ def _tiles(products: Sequence[Extents], machine: Machine, fill: bool) -> RowTabl
     weights = 4 * sum(each.vectors * each.lanes * each.steps for each in products)
     from_memory = weights > machine.l2_bytes // 2
     if fill and from_memory:
-        bodies = Bodies(_MEMORY_LOSS, fill, one_tile=True)
+        bodies = Bodies(_LOSS, fill, one_tile=True)
         waits = any(RowSets.of(each.row_pitch, machine).waits(_FILLED) for each in products)
         tallest = _ONE_TILE if waits else _FILLED
         return RowTable.choose(products, machine, bodies, most=tallest, least=tallest)

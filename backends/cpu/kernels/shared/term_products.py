@@ -138,39 +138,37 @@ class TermProducts(TileProducts):
         with (
             nest.loop("v", block.vectors) as v,
             nest.loop("step", tirx.min(block.strips * STRIP_STEPS, self.steps.count - begin)) as step,
-            nest.loop("pair", _PAIRS) as pair,
         ):
             taps, k = self.steps.place(begin + step)
             strip, inside = tirx.floordiv(step, STRIP_STEPS), tirx.floormod(step, STRIP_STEPS)
-            to = right.at(strip, v, inside) + pair * LANES
-            first = k + 2 * pair
+            to = right.at(strip, v, inside)
             load = partial(self.load_weights, (block.vector + v) * LANES, taps)
 
-            def put(words: Iterable[Expr]) -> None:
+            def split(pairs: int) -> None:
+                terms = tirx.BufferLoad(right.memory, [to])
+                nest.add(amx.split_weights(load(k, 1), terms, seen.first, int64(pairs)))
+
+            def put(pair: Expr, words: Iterable[Expr]) -> None:
                 for term, word in enumerate(words):
-                    nest.store(right.memory, [ramp(to + term * _PAIRS * LANES, LANES)], word)
-
-            def split_two() -> None:
-                even, odd = load(first, 1), load(first + 1, 1)
-                nest.add(amx.split_weights(even, odd, tirx.BufferLoad(right.memory, [to]), seen.first))
-
-            def split_one() -> None:
-                weights = nest.bind("weights", load(first, LANES))
-                seen.see(nest, weights, LANES)
-                put(_halves(term, LANES) for term in _terms(nest, weights, LANES))
-
-            def clear() -> None:
-                put([splat(tirx.const(0, "uint32"), LANES)] * amx.TERM_COUNT)
+                    nest.store(right.memory, [ramp(to + (pair + term * _PAIRS) * LANES, LANES)], word)
 
             def split_rest() -> None:
-                nest.choose(first < depth, split_one if depth % 2 else split_two, clear)
+                pairs, odd = divmod(self.steps.rest, 2)
+                if pairs:
+                    split(pairs)
+                if odd:
+                    weights = nest.bind("weights", load(k + 2 * pairs, LANES))
+                    seen.see(nest, weights, LANES)
+                    put(int64(pairs), (_halves(term, LANES) for term in _terms(nest, weights, LANES)))
+                with nest.loop("pair", _PAIRS - pairs - odd) as pair:
+                    put(pair + pairs + odd, [splat(tirx.const(0, "uint32"), LANES)] * amx.TERM_COUNT)
 
             if not self.steps.rest:
-                split_two()
-            elif depth % 2:
-                nest.choose(first + 1 < depth, split_two, split_rest)
-            else:
+                split(_PAIRS)
+            elif self.steps.of_tap == 1:
                 split_rest()
+            else:
+                nest.choose(k + amx.DEPTH <= depth, lambda: split(_PAIRS), split_rest)
         return seen.holds(nest, "weight")
 
     def _split_rows(self, scratch: Scratch, strip: TileStrip, seen: _Finite) -> None:
