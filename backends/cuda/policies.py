@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import relax
 
 from backends.cuda.devices import CudaDevice
-from backends.cuda.lowerings import why_not_multiplied
+from backends.cuda.lowerings.product import why_not_multiplied
 
 _FLOAT_BYTES = 4
 
