@@ -18,7 +18,7 @@ from backends.cuda.kernels.attention import estimate_attention
 from backends.cuda.legalize import LEGALIZATIONS as OURS
 from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.policies import CudaLayouts, CudaRounding
-from backends.cuda.runtime.device import capability_of
+from backends.cuda.runtime.architectures import capability_of
 from backends.cuda.schedule import schedule
 from backends.cuda.target import resolve_target
 from backends.kernel import UNSCHEDULED

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import tvm
 
 from backends.cuda.devices import DEVICES, CudaDevice
-from backends.cuda.runtime.device import OLDEST, FoundDevice, capability_of, find_devices, too_old
+from backends.cuda.runtime.architectures import capability_of
+from backends.cuda.runtime.found_devices import OLDEST, FoundDevice, find_devices, too_old
 from fusion.errors import TargetError
 
 _READ = ("kind", "arch")

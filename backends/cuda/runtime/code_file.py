@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.cuda.libraries.call import DeviceLibraryCall, read_call
-from backends.cuda.runtime.device import FoundDevice, fitting_arch, runs_on
+from backends.cuda.runtime.architectures import fitting_arch, runs_on
+from backends.cuda.runtime.found_devices import FoundDevice
 from backends.cuda.traffic import LaunchTraffic
 from fusion.errors import TargetError
 

@@ -14,9 +14,10 @@ import numpy as np
 from backends.cuda.runtime.arrays import CapturedRun, DeviceArray, ResultPool
 from backends.cuda.runtime.captures import Capture, capture_on, let_go
 from backends.cuda.runtime.code_file import CodeFile
-from backends.cuda.runtime.device import FoundDevice, OpenDevice, open_device
+from backends.cuda.runtime.device import OpenDevice, open_device
 from backends.cuda.runtime.dlpack import ForeignTensor
 from backends.cuda.runtime.driver import LEGACY_STREAM
+from backends.cuda.runtime.found_devices import FoundDevice
 from backends.cuda.runtime.kernels import DeviceGraph, LoadedKernels
 from backends.cuda.runtime.layout import ALIGNMENT, MemoryLayout
 from backends.cuda.runtime.received import handle_of, receive_tensor

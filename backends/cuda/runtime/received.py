@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from backends.cuda.runtime.device import FoundDevice
 from backends.cuda.runtime.dlpack import CUDA, CUDA_MANAGED, ForeignTensor
 from backends.cuda.runtime.driver import LEGACY_STREAM
+from backends.cuda.runtime.found_devices import FoundDevice
 from fusion.errors import FusionError, InputError, OptionError
 from fusion.signature import TensorSpec
 

@@ -13,9 +13,9 @@ from backends.cuda.devices import DEVICES
 from backends.cuda.libraries.cublaslt.library import LIBRARY as CUBLASLT
 from backends.cuda.libraries.cudnn.library import LIBRARY as CUDNN
 from backends.cuda.runtime.code_file import CodeFile
-from backends.cuda.runtime.device import choose_device, device_of, driver_version, find_devices
 from backends.cuda.runtime.estimates import estimate_kernels
 from backends.cuda.runtime.executable import CudaExecutable
+from backends.cuda.runtime.found_devices import choose_device, device_of, driver_version, find_devices
 from backends.device_run import DeviceFigures, DeviceRun, DeviceWork
 from backends.kernel import KernelInfo
 from fusion.errors import FusionError, TargetError

@@ -23,7 +23,8 @@ from backends.cuda.libraries.cublaslt.loaded import LoadedProduct
 from backends.cuda.libraries.cublaslt.product import LibraryProduct, OperandLayout
 from backends.cuda.libraries.cublaslt.read import read_product_call
 from backends.cuda.packages import find_in_package
-from backends.cuda.runtime.device import find_devices, open_device
+from backends.cuda.runtime.device import open_device
+from backends.cuda.runtime.found_devices import find_devices
 from fusion.context import resolve
 from fusion.declined import Declined
 from fusion.errors import ExecutionError, FusionError, InternalError, LimitError, NotInstalledError, TargetError

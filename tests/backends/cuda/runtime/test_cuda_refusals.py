@@ -18,7 +18,7 @@ from backends.cuda.devices import A100, H100
 from backends.cuda.packages import find_in_package
 from backends.cuda.runtime import driver
 from backends.cuda.runtime.code_file import CodeFile
-from backends.cuda.runtime.device import find_devices
+from backends.cuda.runtime.found_devices import find_devices
 from backends.cuda.target import figures_of, resolve_target
 from backends.registry import device_runtime
 from fusion.cli.main import main

@@ -25,7 +25,8 @@ from backends.cuda.libraries.cudnn.loaded import LoadedConvolution
 from backends.cuda.libraries.cudnn.read import read_convolution_call
 from backends.cuda.lowerings import LOWERINGS
 from backends.cuda.packages import find_in_package
-from backends.cuda.runtime.device import find_devices, open_device
+from backends.cuda.runtime.device import open_device
+from backends.cuda.runtime.found_devices import find_devices
 from fusion.context import resolve
 from fusion.declined import Declined
 from fusion.errors import ExecutionError, FusionError, InternalError, LimitError, NotInstalledError, TargetError
