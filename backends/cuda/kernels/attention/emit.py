@@ -53,7 +53,7 @@ def emit_attention(func: tirx.PrimFunc, plan: FlashPlan) -> tirx.PrimFunc:
                                                                                   # float32: through shared memory
         sums = sums / total, of four lanes by shuffles
         shared = sums
-        for vector in block's tile, a thread each: output[vector] = behind(shared[vector], ...)
+        for vector in block's tile, a thread each: output[vector] = epilogue(shared[vector], ...)
     ```
 
     Without a softmax `top` and `total` are missing, and scores are multiplied as the epilogue makes them, 0 behind the
@@ -225,7 +225,7 @@ class _Writer:
         plan.cores.store(self.sums, self._weights(), columns, self.lane, put)
         barrier(nest)
         region = plan.region
-        results = results_of(region.behind, region.sums, region.channels)
+        results = results_of(region.epilogue, region.sums, region.channels)
         place = (*self.place, int64(0))
         plan.sums.hand_on(nest, self.shared, place, (self.thread, plan.point.threads), results)
 

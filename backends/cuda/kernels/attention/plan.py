@@ -228,7 +228,7 @@ def estimate_apart(plan: FlashPlan, device: CudaDevice) -> float:
     for product, sums in ((region.scores, region.made), (region.weighted, region.sums)):
         made = product.batches * product.rows * product.columns
         moved = product.held_bytes + product.left.item_bytes * made
-        alone = SumOfProducts(**vars(product), sums=sums, behind=region.behind, moved_bytes=moved)
+        alone = SumOfProducts(**vars(product), sums=sums, epilogue=region.epilogue, moved_bytes=moved)
         found = estimate_product(choose_product(alone, plan.cores, device), device)
         assert found is not None
         seconds += found

@@ -15,7 +15,7 @@ from backends.cuda.kernels.attention.logits import left_out
 from backends.cuda.kernels.attention.region import AttentionRegion
 from backends.cuda.kernels.device_arithmetic import NARROW, in_float32
 from backends.cuda.kernels.launch import check_sizes
-from backends.cuda.kernels.matmul.read import MatrixProduct, behind_sums, read_matrices
+from backends.cuda.kernels.matmul.read import MatrixProduct, epilogue_of_sums, read_matrices
 from backends.tensorir.softmax_rows import is_bounded_softmax
 from backends.tensorir.stages import Stage, dtype_of, loads, output_buffers, read_stages, shape_of
 from fusion.declined import Declined
@@ -55,10 +55,10 @@ def read_attention(func: tirx.PrimFunc) -> AttentionRegion:
     is_bounded = bool(rows) and is_bounded_softmax(rows, logits.buffer)
     if shape_of(logits.buffer) != shape_of(first.buffer):
         raise Declined("the scores change their shape")
-    sums, behind = behind_sums([stage for stage in between[between.index(second) :]], second, outputs)
+    sums, epilogue = epilogue_of_sums([stage for stage in between[between.index(second) :]], second, outputs)
     region = AttentionRegion(
         scores=scores, weighted=weighted, made=made.buffer, logits=logits,
-        stages={stage.buffer: stage for stage in elementwise}, sums=sums, behind=behind,
+        stages={stage.buffer: stage for stage in elementwise}, sums=sums, epilogue=epilogue,
         is_bounded=is_bounded, is_softmax=bool(rows),
     )  # fmt: skip
     if not rows:

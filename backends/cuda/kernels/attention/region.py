@@ -29,7 +29,7 @@ class AttentionRegion:
             elementwise stages of them.
         stages: Those stages, by what they make.
         sums: The second product in float32, of the shape that the graph has.
-        behind: What is stored of it.
+        epilogue: What is stored of it.
         is_bounded: Whether rows whose logits are all -inf have weights of 0.
         is_softmax: Whether there is a softmax of the logits.
         is_masked: Whether a mask chooses -inf in place of scores.
@@ -41,7 +41,7 @@ class AttentionRegion:
     logits: Stage
     stages: Mapping[Var, Stage]
     sums: Var
-    behind: ElementwiseRegion
+    epilogue: ElementwiseRegion
     is_bounded: bool
     is_softmax: bool = True
     is_masked: bool = False

@@ -43,7 +43,7 @@ def emit_matmul(func: tirx.PrimFunc, plan: Plan) -> tuple[tirx.PrimFunc, ...]:
         raise Declined(why_not)
     product, point = plan.product, plan.point
     if point.split == 1:
-        results = results_of(product.behind, product.sums, product.columns)
+        results = results_of(product.epilogue, product.sums, product.columns)
         if not point.stream_blocks:
             return (func.with_body(emit_product(plan, lambda split: results)),)
         kept_tiles = 2 * point.stream_blocks
@@ -66,14 +66,14 @@ def _kernels(func: tirx.PrimFunc, partial: Var, bodies: Sequence[tirx.Stmt]) -> 
     return tuple(tirx.PrimFunc([*func.params, partial], body, func.ret_type, func.attrs) for body in bodies)
 
 
-def results_of(behind: ElementwiseRegion, sums: Var, columns: int) -> SumsConsumer:
+def results_of(epilogue: ElementwiseRegion, sums: Var, columns: int) -> SumsConsumer:
     """Return what makes the outputs of sums, of which a row has so many."""
 
     def add(nest: Nest, begin: Expr, lanes: Lanes, taken: Var) -> None:
-        compute_elements(nest, behind, begin, lanes, {sums: taken})
+        compute_elements(nest, epilogue, begin, lanes, {sums: taken})
 
-    many = _divisor(widest_run(behind, {sums}), columns)
-    return SumsConsumer(_divisor(many, behind.innermost) if behind.is_permuted else many, add)
+    many = _divisor(widest_run(epilogue, {sums}), columns)
+    return SumsConsumer(_divisor(many, epilogue.innermost) if epilogue.is_permuted else many, add)
 
 
 def _added(plan: Plan, partial: Var) -> ElementwiseRegion:
@@ -83,7 +83,7 @@ def _added(plan: Plan, partial: Var) -> ElementwiseRegion:
     at = flat_index(shape_of(sums), [axis.var for axis in axes], Analyzer())
     parts = [tirx.BufferLoad(partial, [at + split * elements]) for split in range(plan.point.split)]
     stage = Stage(sums, axes, (), reduce(lambda first, second: first + second, parts))
-    return replace(plan.product.behind, stages={**plan.product.behind.stages, sums: stage})
+    return replace(plan.product.epilogue, stages={**plan.product.epilogue.stages, sums: stage})
 
 
 def _divisor(many: int, extent: int) -> int:

@@ -60,12 +60,12 @@ class SumOfProducts(MatrixProduct):
 
     Attributes:
         sums: The sums in float32, of the shape that the anchor has.
-        behind: What is stored of them.
+        epilogue: What is stored of them.
         moved_bytes: That its kernel reads and writes at least: each tensor once, an image too that windows read often.
     """
 
     sums: Var
-    behind: ElementwiseRegion
+    epilogue: ElementwiseRegion
     moved_bytes: int
 
 
@@ -88,7 +88,7 @@ def read_product(func: tirx.PrimFunc) -> SumOfProducts:
     (anchor,) = anchors
     if any(0 in shape_of(stage.buffer) for stage in stages) or _extent(anchor.reduce) == 0:
         raise Declined("it is empty")
-    sums, behind = behind_sums(stages, anchor, outputs)
+    sums, epilogue = epilogue_of_sums(stages, anchor, outputs)
     product = read_matrices(anchor, {stage.buffer: stage for stage in stages if stage is not anchor})
     check_sizes(anchor.buffer)
     if dtype_of(product.left.buffer) != dtype_of(product.right.buffer) or product.dtype not in _DTYPES:
@@ -97,7 +97,7 @@ def read_product(func: tirx.PrimFunc) -> SumOfProducts:
         raise Declined("each sum has operands of its own")
     work = count_work(func)
     moved = sum(work.bytes_at({}, written=written) for written in (False, True))
-    return SumOfProducts(**vars(product), sums=sums, behind=behind, moved_bytes=moved)
+    return SumOfProducts(**vars(product), sums=sums, epilogue=epilogue, moved_bytes=moved)
 
 
 def read_matrices(anchor: Stage, others: Mapping[Var, Stage]) -> MatrixProduct:
@@ -165,7 +165,7 @@ def _begin(users: Sequence[tuple[bool, ...]], end: int, is_one: Callable[[tuple[
     return end
 
 
-def behind_sums(
+def epilogue_of_sums(
     stages: Sequence[Stage], anchor: Stage, outputs: Collection[Var]
 ) -> tuple[Var, ElementwiseRegion]:
     """Return the sums in float32, and the stages that read them in place of what the anchor makes."""
@@ -178,20 +178,20 @@ def behind_sums(
     if anchor.buffer in outputs:
         own = tirx.BufferLoad(anchor.buffer, [axis.var for axis in anchor.spatial])
         kept.append(Stage(anchor.buffer, anchor.spatial, (), _narrowed(sums, own)))
-    behind = elementwise_region(kept, outputs)
-    position = _position(behind, sums)
+    epilogue = elementwise_region(kept, outputs)
+    position = _position(epilogue, sums)
     if position is None:
-        return sums, behind
-    analyzer = analyzer_over(behind.axes)
-    own = flat_index([int(axis.extent) for axis in behind.axes], [axis.var for axis in behind.axes], analyzer)
+        return sums, epilogue
+    analyzer = analyzer_over(epilogue.axes)
+    own = flat_index([int(axis.extent) for axis in epilogue.axes], [axis.var for axis in epilogue.axes], analyzer)
     if analyzer.can_prove_equal(position, own):
-        return sums, replace(behind, is_in_order=True)
-    return sums, replace(behind, order=_order(behind, sums, position))
+        return sums, replace(epilogue, is_in_order=True)
+    return sums, replace(epilogue, order=_order(epilogue, sums, position))
 
 
-def _position(behind: ElementwiseRegion, sums: Var) -> Expr | None:
+def _position(epilogue: ElementwiseRegion, sums: Var) -> Expr | None:
     """Return where the sums are read, over the axes of the outputs; None where that is at several places."""
-    analyzer = analyzer_over(behind.axes)
+    analyzer = analyzer_over(epilogue.axes)
     positions: list[Expr] = []
 
     def load(buffer: Var, indices: Sequence[Expr]) -> Expr:
@@ -199,23 +199,23 @@ def _position(behind: ElementwiseRegion, sums: Var) -> Expr | None:
             positions.append(flat_index(shape_of(sums), indices, analyzer))
         return tirx.BufferLoad(buffer, list(indices))
 
-    for stage in behind.outputs:
-        Resolver(behind.stages, load, analyzer).resolve(stage.value, {})
+    for stage in epilogue.outputs:
+        Resolver(epilogue.stages, load, analyzer).resolve(stage.value, {})
     is_one = all(analyzer.can_prove_equal(each, positions[0]) for each in positions[1:])
     return positions[0] if positions and is_one else None
 
 
-def _order(behind: ElementwiseRegion, sums: Var, position: Expr) -> tuple[int, ...]:
+def _order(epilogue: ElementwiseRegion, sums: Var, position: Expr) -> tuple[int, ...]:
     """Return the places of the axes of the outputs as the sums have them, outermost first; in their own order where
     sums are read at other positions than each once, with all axes after each other."""
-    analyzer, own = analyzer_over(behind.axes), tuple(range(len(behind.axes)))
-    long = [place for place in own if behind.axes[place].extent != 1]
-    steps = {place: step_of(position, behind.axes[place], analyzer) or 0 for place in long}
+    analyzer, own = analyzer_over(epilogue.axes), tuple(range(len(epilogue.axes)))
+    long = [place for place in own if epilogue.axes[place].extent != 1]
+    steps = {place: step_of(position, epilogue.axes[place], analyzer) or 0 for place in long}
     found, inner = sorted(long, key=lambda place: -steps[place]), 1
     for place in reversed(found):
         if steps[place] != inner:
             return own
-        inner *= int(behind.axes[place].extent)
+        inner *= int(epilogue.axes[place].extent)
     if found == long or inner != prod(shape_of(sums)):
         return own
     return (*(place for place in own if place not in long), *found)

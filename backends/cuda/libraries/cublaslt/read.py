@@ -10,9 +10,9 @@ from tvm.ir import Var
 from backends.cuda.kernels.affine import analyzer_below
 from backends.cuda.kernels.matmul.operand import MatrixOperand
 from backends.cuda.kernels.matmul.read import SumOfProducts, read_product
-from backends.cuda.libraries.behind import Behind, read_behind
 from backends.cuda.libraries.call import DeviceLibraryCall
 from backends.cuda.libraries.cublaslt.product import LibraryProduct, OperandLayout
+from backends.cuda.libraries.epilogue import LibraryEpilogue, read_epilogue
 from backends.cuda.libraries.mark import parameter_of
 from backends.tensorir.emit import int64
 from backends.tensorir.stages import substitute
@@ -28,8 +28,8 @@ def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceLibraryCa
         Declined: It is no product, its operands are no matrices in memory, or what is behind is something else.
     """
     product = read_product(func)
-    behind = read_behind(product.sums, product.columns, product.behind)
-    tensors = [product.left.buffer, product.right.buffer, behind.result, *behind.added]
+    epilogue = read_epilogue(product.sums, product.columns, product.epilogue)
+    tensors = [product.left.buffer, product.right.buffer, epilogue.result, *epilogue.added]
     return DeviceLibraryCall(
         LibraryProduct(
             batches=product.batches,
@@ -39,23 +39,23 @@ def read_product_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceLibraryCa
             left=_layout(product.left, product.batches),
             right=_layout(product.right, product.batches),
             dtype=product.dtype,
-            result_dtype=_result_dtype(product, behind),
+            result_dtype=_result_dtype(product, epilogue),
             tfloat32=tfloat32 and product.dtype == "float32",
-            has_bias=behind.bias is not None,
-            has_relu=behind.has_relu,
-            has_residual=behind.residual is not None,
-            has_gelu=behind.has_gelu,
+            has_bias=epilogue.bias is not None,
+            has_relu=epilogue.has_relu,
+            has_residual=epilogue.residual is not None,
+            has_gelu=epilogue.has_gelu,
         ),
         tuple(parameter_of(func, tensor) for tensor in tensors),
     )
 
 
-def _result_dtype(product: SumOfProducts, behind: Behind) -> str:
-    if behind.dtype not in (product.dtype, "float32"):
+def _result_dtype(product: SumOfProducts, epilogue: LibraryEpilogue) -> str:
+    if epilogue.dtype not in (product.dtype, "float32"):
         raise Declined("cuBLASLt has no product of these dtypes")
-    if behind.has_gelu and behind.dtype == "float32":
+    if epilogue.has_gelu and epilogue.dtype == "float32":
         raise Declined("how near cuBLASLt's GELU comes to a float32 is not documented")
-    return behind.dtype
+    return epilogue.dtype
 
 
 def _layout(operand: MatrixOperand, batches: int) -> OperandLayout:

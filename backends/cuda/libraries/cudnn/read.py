@@ -11,10 +11,10 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.sym import Analyzer
 
 from backends.cuda.kernels.affine import analyzer_over
-from backends.cuda.kernels.matmul.read import behind_sums, read_factors
-from backends.cuda.libraries.behind import Behind, read_behind
+from backends.cuda.kernels.matmul.read import epilogue_of_sums, read_factors
 from backends.cuda.libraries.call import DeviceLibraryCall
 from backends.cuda.libraries.cudnn.convolution import LibraryConvolution
+from backends.cuda.libraries.epilogue import LibraryEpilogue, read_epilogue
 from backends.cuda.libraries.mark import parameter_of
 from backends.cuda.libraries.sums import DTYPES
 from backends.tensorir.emit import int64
@@ -54,16 +54,16 @@ def read_convolution_call(func: tirx.PrimFunc, *, tfloat32: bool) -> DeviceLibra
     others = {stage.buffer: stage for stage in stages if stage is not anchor}
     image, weight = read_factors(anchor, others)
     window = _Window.of(anchor, image, weight)
-    behind = read_behind(*_sums(stages, anchor, outputs))
-    convolution = window.convolution(tfloat32, behind)
-    tensors = [window.image, window.weight, behind.result, *behind.added]
+    epilogue = read_epilogue(*_sums(stages, anchor, outputs))
+    convolution = window.convolution(tfloat32, epilogue)
+    tensors = [window.image, window.weight, epilogue.result, *epilogue.added]
     return DeviceLibraryCall(convolution, tuple(parameter_of(func, tensor) for tensor in tensors))
 
 
 def _sums(stages: Sequence[Stage], anchor: Stage, outputs: set[Var]) -> tuple[Var, int, Any]:
     """Return the sums, how many a row of them has, and what is behind."""
-    sums, behind = behind_sums(stages, anchor, outputs)
-    return sums, int(anchor.spatial[3].extent), behind
+    sums, epilogue = epilogue_of_sums(stages, anchor, outputs)
+    return sums, int(anchor.spatial[3].extent), epilogue
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,18 @@ class _Window:
         _check_padding(condition, lies[1:3], sizes, analyzer)
         return cls(image.source, weight.source, made, taps, steps)
 
-    def convolution(self, tfloat32: bool, behind: Behind) -> LibraryConvolution:
+    def convolution(self, tfloat32: bool, epilogue: LibraryEpilogue) -> LibraryConvolution:
         images, height, width, channels = shape_of(self.image)
         dtype = dtype_of(self.image)
-        if dtype not in DTYPES or dtype_of(self.weight) != dtype or behind.dtype != dtype:
+        if dtype not in DTYPES or dtype_of(self.weight) != dtype or epilogue.dtype != dtype:
             raise Declined("cuDNN is given tensors of one type")
         if dtype == "float32" and not tfloat32:
             raise Declined("cuDNN ranks no engine for float32 that it does not round to tfloat32")
         if any(channels * item_bytes_of(self.image) % _ALIGNED for channels in (self.taps[2], self.made[3])):
             raise Declined(f"cuDNN ranks tensor cores behind others for channels that {_ALIGNED} bytes do not divide")
-        if behind.has_gelu:
+        if epilogue.has_gelu:
             raise Declined("cuDNN is given no GELU")
-        if (behind.has_relu or behind.residual is not None) and behind.bias is None:
+        if (epilogue.has_relu or epilogue.residual is not None) and epilogue.bias is None:
             raise Declined("cuDNN has no residual or maximum without a bias")
         after = tuple(
             _after(size, tap, made, step)
@@ -136,7 +136,7 @@ class _Window:
             images=images, size=(height, width), channels=channels, made=self.made[3],
             taps=(self.taps[0], self.taps[1]), strides=strides, dilations=dilations, before=before,
             after=(after[0], after[1]), groups=channels // self.taps[2], dtype=dtype, tfloat32=dtype == "float32",
-            has_bias=behind.bias is not None, has_residual=behind.residual is not None, has_relu=behind.has_relu,
+            has_bias=epilogue.bias is not None, has_residual=epilogue.residual is not None, has_relu=epilogue.has_relu,
         )  # fmt: skip
         if made.made_size != self.made[1:3]:
             raise Declined(_NO_CONVOLUTION)

@@ -26,7 +26,7 @@ Expr = Any
 
 
 @dataclass(frozen=True)
-class Behind:
+class LibraryEpilogue:
     """What is made of sums: one output, which lies as they do.
 
     Attributes:
@@ -60,7 +60,7 @@ class Behind:
         return dtype
 
 
-def read_behind(sums: Var, columns: int, region: ElementwiseRegion) -> Behind:
+def read_epilogue(sums: Var, columns: int, region: ElementwiseRegion) -> LibraryEpilogue:
     """Return what a region makes of sums, the last `columns` of which are a row.
 
     Raises:
@@ -82,7 +82,7 @@ def read_behind(sums: Var, columns: int, region: ElementwiseRegion) -> Behind:
     if len(kinds) != len(found) or "sums" not in kinds:
         raise Declined("what is behind adds several tensors of a kind")
     has_relu, has_gelu = under_relu is not None, under_gelu is not None
-    return Behind(stage.buffer, kinds.get("bias"), kinds.get("residual"), has_relu, has_gelu)
+    return LibraryEpilogue(stage.buffer, kinds.get("bias"), kinds.get("residual"), has_relu, has_gelu)
 
 
 class _Loaded:
