@@ -13,8 +13,9 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from backends.cuda.codegen.device_functions import address, call_device, registers
-from backends.cuda.kernels.matmul.emit import emit_product, emit_stream
+from backends.cuda.kernels.matmul.emit import emit_product
 from backends.cuda.kernels.matmul.plan import Plan
+from backends.cuda.kernels.matmul.stream import emit_stream
 from backends.cuda.kernels.matmul.sums import SumsConsumer
 from backends.cuda.kernels.pointwise.emit import compute_elements, emit_elements, widest_run
 from backends.cuda.kernels.pointwise.read import ElementwiseRegion
