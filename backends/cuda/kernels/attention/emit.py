@@ -1,31 +1,26 @@
-"""The loops of an attention (FlashAttention-2, Dao 2023; Milakov & Gimelshein, "Online normalizer calculation for
-softmax", 2018)."""
+"""The loops of an attention (FlashAttention-2, Dao 2023)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Var
-from tvm.tirx import ForKind
 
 from backends.cuda.codegen.device_functions import barrier, call_device
 from backends.cuda.devices import WARP
 from backends.cuda.kernels.attention.live_tiles import list_live_tiles
 from backends.cuda.kernels.attention.logits import logit
+from backends.cuda.kernels.attention.online_softmax import OnlineSoftmax
 from backends.cuda.kernels.attention.plan import FlashPlan
-from backends.cuda.kernels.attention.products import WARP_ROWS, size
+from backends.cuda.kernels.attention.products import WARP_ROWS
 from backends.cuda.kernels.launch import bound_loop
 from backends.cuda.kernels.matmul.cores import Side
 from backends.cuda.kernels.matmul.kernels import results_of
 from backends.cuda.kernels.matmul.tile import Begin
-from backends.cuda.kernels.registers import register
-from backends.cuda.kernels.warps import shuffled
 from backends.tensorir.emit import Nest, guard, int64
-from backends.tensorir.softmax_rows import LEAST, bounded_sum
 from fusion.declined import Declined
 
 Expr = Any
@@ -86,9 +81,7 @@ class _Writer:
         place: The batch, and which of the tiles of its rows.
         warp_row: The first row of the warp in the block's tile.
         shared: The block's shared memory.
-        scores: Of the warp's rows and a tile of keys, those of the lane.
-        sums: Of the warp's rows and the channels, so too.
-        top, total: Maximum and sum of each of the lane's rows; `scale` multiplies what was summed before a tile.
+        softmax: What its lane has of scores, weights and sums.
     """
 
     plan: FlashPlan
@@ -98,27 +91,16 @@ class _Writer:
     shared: Var
     lane: Var
     warp_row: Var
-    scores: Var
-    sums: Var
-    top: Var
-    total: Var
-    scale: Var
+    softmax: OnlineSoftmax
 
     @classmethod
     def of(cls, plan: FlashPlan, nest: Nest, place: tuple[Var, Var], thread: Var, shared: Var) -> _Writer:
         """Return the writer, its registers declared and begun."""
         lane = nest.bind("lane", tirx.floormod(thread, int64(WARP)))
-        sizes = {"scores": size(plan.point.keys), "sums": size(plan.channels)}
-        sizes |= dict.fromkeys(("top", "total", "scale"), plan.products.rows if plan.region.is_softmax else 1)
-        made = {name: register(nest, name, many, "float32") for name, many in sizes.items()}
-        writer = cls(
-            plan=plan, nest=nest, place=place, thread=thread, shared=shared, lane=lane,
-            warp_row=nest.bind("warp_row", tirx.floordiv(thread, int64(WARP)) * WARP_ROWS), **made,
-        )  # fmt: skip
-        begun = (("sums", 0.0), ("top", LEAST), ("total", 0.0))
-        for buffer, value in begun if plan.region.is_softmax else begun[:1]:
-            writer._fill(made[buffer], sizes[buffer], value)
-        return writer
+        softmax = OnlineSoftmax.of(plan, nest, lane)
+        warp_row = nest.bind("warp_row", tirx.floordiv(thread, int64(WARP)) * WARP_ROWS)
+        softmax.begin()
+        return cls(plan, nest, place, thread, shared, lane=lane, warp_row=warp_row, softmax=softmax)
 
     def add(self) -> None:
         """Add all of it."""
@@ -150,9 +132,9 @@ class _Writer:
             at = nest.bind("at", self._stage_at(tirx.floormod(number, int64(stages))))
             self._score(held, queries, at, live.at(nest, number) if live else number)
             if plan.region.is_softmax:
-                self._weigh()
+                self.softmax.weigh()
             values = Side(plan.values, self.shared, at + plan.keys.bytes, int64(0), plan.channels)
-            plan.products.sum(nest, self.sums, self.scores, self._weights(), values, self.lane)
+            plan.products.sum(nest, self.softmax.sums, self.softmax.scores, self._weights(), values, self.lane)
         self._finish()
 
     def _weights(self) -> Side:
@@ -175,92 +157,32 @@ class _Writer:
     def _score(self, held: Sequence[Var], queries: Side, at: Expr, tile: Expr) -> None:
         """Add the scores of a tile of keys."""
         nest, plan = self.nest, self.plan
-        self._fill(self.scores, size(plan.point.keys), 0.0)
+        self.softmax.clear_scores()
         keys = Side(plan.keys, self.shared, at, int64(0), plan.point.keys)
-        plan.products.score(nest, self.scores, held, queries, keys, self.lane)
+        plan.products.score(nest, self.softmax.scores, held, queries, keys, self.lane)
         many = plan.region.scores.columns
-        with self._each_score() as (slot, _, own_row, column):
+        with self.softmax.each_score() as (slot, _, own_row, column):
             row = self.place[1] * plan.rows + self.warp_row + own_row
             key = nest.bind("key", tile * plan.point.keys + column)
             place = (self.place[0], nest.bind("row", tirx.min(row, int64(plan.region.scores.rows - 1))), key)
-            value = logit(plan.region, place, tirx.BufferLoad(self.scores, [slot]))
+            value = logit(plan.region, place, tirx.BufferLoad(self.softmax.scores, [slot]))
             if many % plan.point.keys:
                 nothing = float("-inf") if plan.region.is_softmax else 0.0
                 value = tirx.if_then_else(key < many, value, tirx.const(nothing, "float32"))
-            nest.store(self.scores, [slot], value)
-
-    def _weigh(self) -> None:
-        """Add what turns scores into weights, and what that changes of the sums before."""
-        nest, rows = self.nest, self.plan.products.rows
-        new_top = register(nest, "new_top", rows, "float32")
-        with self._rows() as row:
-            nest.store(new_top, [row], tirx.BufferLoad(self.top, [row]))
-        with self._each_score() as (slot, row, *_):
-            largest = tirx.max(tirx.BufferLoad(new_top, [row]), tirx.BufferLoad(self.scores, [slot]))
-            nest.store(new_top, [row], largest)
-        with self._rows() as row:
-            top, new = tirx.BufferLoad(self.top, [row]), tirx.BufferLoad(new_top, [row])
-            for distance in self.plan.products.distances:
-                nest.store(new_top, [row], tirx.max(new, shuffled(new, distance)))
-            nest.store(self.scale, [row], tirx.exp(top - new))
-            nest.store(self.top, [row], new)
-            scaled = tirx.BufferLoad(self.total, [row]) * tirx.BufferLoad(self.scale, [row])
-            nest.store(self.total, [row], scaled)
-        with self._each_score() as (slot, row, *_):
-            score = tirx.BufferLoad(self.scores, [slot])
-            nest.store(self.scores, [slot], tirx.exp(score - tirx.BufferLoad(self.top, [row])))
-            nest.store(self.total, [row], tirx.BufferLoad(self.total, [row]) + score)
-        with self._each_sum() as (slot, row):
-            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) * tirx.BufferLoad(self.scale, [row]))
+            nest.store(self.softmax.scores, [slot], value)
 
     def _finish(self) -> None:
         """Add what makes the results."""
         nest, plan = self.nest, self.plan
         if plan.region.is_softmax:
-            self._divide()
+            self.softmax.divide()
         call_device(nest, "wait_copies<0>")
         barrier(nest)
         columns = Side(plan.values, self.shared, int64(0), int64(0), plan.channels)
         put = plan.sums.put(nest, self.shared, self.warp_row, int64(0))
-        plan.cores.store(self.sums, self._weights(), columns, self.lane, put)
+        plan.cores.store(self.softmax.sums, self._weights(), columns, self.lane, put)
         barrier(nest)
         region = plan.region
         results = results_of(region.epilogue, region.sums, region.channels)
         place = (*self.place, int64(0))
         plan.sums.hand_on(nest, self.shared, place, (self.thread, plan.point.threads), results)
-
-    def _divide(self) -> None:
-        """Add the division by the totals."""
-        nest, plan = self.nest, self.plan
-        with self._rows() as row:
-            total = tirx.BufferLoad(self.total, [row])
-            for distance in plan.products.distances:
-                nest.store(self.total, [row], total + shuffled(total, distance))
-        with self._each_sum() as (slot, row):
-            total = tirx.BufferLoad(self.total, [row])
-            whole = bounded_sum(total) if plan.region.is_bounded else total
-            nest.store(self.sums, [slot], tirx.BufferLoad(self.sums, [slot]) / whole)
-
-    def _fill(self, buffer: Var, many: int, value: float) -> None:
-        with self.nest.run("slot", many, ForKind.UNROLLED) as slot:
-            self.nest.store(buffer, [slot], tirx.const(value, "float32"))
-
-    @contextmanager
-    def _rows(self) -> Iterator[Var]:
-        """Open a loop over the lane's rows."""
-        with self.nest.run("row", self.plan.products.rows, ForKind.UNROLLED) as row:
-            yield row
-
-    @contextmanager
-    def _each_score(self) -> Iterator[tuple[Var, Expr, Expr, Expr]]:
-        """Open a loop over the lane's scores: which, in which of its rows, and in which row and column of the warp."""
-        keys = self.plan.point.keys
-        with self.nest.run("slot", size(keys), ForKind.UNROLLED) as slot:
-            yield slot, *self.plan.products.place(slot, self.lane, keys)
-
-    @contextmanager
-    def _each_sum(self) -> Iterator[tuple[Var, Expr]]:
-        """Open a loop over the lane's sums: which, and in which of its rows."""
-        channels = self.plan.channels
-        with self.nest.run("slot", size(channels), ForKind.UNROLLED) as slot:
-            yield slot, self.plan.products.place(slot, self.lane, channels)[0]
