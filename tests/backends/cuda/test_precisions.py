@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from tvm import relax
 
 import fusion
-from backends.cuda import lowerings
+from backends.cuda.lowerings import narrow_shift
 from fusion import CompiledModule
 from fusion.tensors import as_numpy
 from tests.backends.cuda.emulator.emulate import WHY_NOT
@@ -191,7 +191,7 @@ def test_norms_are_in_the_weights_of_convolutions(dtype: str, biased: bool) -> N
 def test_a_bias_is_narrowed_once_where_it_has_the_numbers(exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was cast to see whether it may be narrow, and again to be so."""
     seen: list[object] = []
-    monkeypatch.setattr(lowerings, "as_numpy", lambda value: seen.append(value) or as_numpy(value))
+    monkeypatch.setattr(narrow_shift, "as_numpy", lambda value: seen.append(value) or as_numpy(value))
     bias = np.array([1, 2, 3, 4] if exact else [1, 2, 3, 1.0001], np.float32)
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4, 4), "float16"))
     with builder.function("main", [x]):
