@@ -209,8 +209,8 @@ KEPT_L2_SHARE: Annotated[
     float,
     Cost(
         "share of L2",
-        "loads of half of 2 MiB at 169 GB/s, of three quarters at 118 to 140, of all of it at 65 to 81, of one and a "
-        "half, from L3, at 32 to 39",
+        "loads of half of 2 MiB at 151 to 169 GB/s, of three quarters at 118 to 140, of all at 65 to 81, of one and a "
+        "half, from L3, at 32 to 38",
         "a core of Granite Rapids",
     ),
 ] = 0.75

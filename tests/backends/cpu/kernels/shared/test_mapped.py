@@ -29,7 +29,7 @@ PROBES = ({"b": 29}, {"b": 31}, {"b": 47})
 MOST = 5
 CONTEXT = context.resolve("llvm", threads=2)
 MACHINE = CONTEXT.compiler.machine
-WITHOUT = ("recurrent", "fallback_loops", "matmul", "batch_matmul")
+WITHOUT = ("recurrent", "fallback_loops", "matmul", "batch_matmul", "matmul_nbits")
 """Those whose kernels are no images, or are any."""
 
 
