@@ -51,7 +51,7 @@ MODELS: dict[str, tuple[int, Callable[[], onnx.ModelProto]]] = {
     "dynamic recurrent": (0, lambda: quantized.dynamic(networks.recurrent("float32", 64, 128), SIGNED)),
     "dynamic transformer": (0, lambda: quantized.dynamic(networks.transformer(), SIGNED)),
     "transformer of pairs": (0, lambda: quantized.static(networks.transformer(), SIGNED)),
-    "four bits": (0, quantized.four_bits),
+    "four bits": (0, quantized.narrow_weights),
 }  # fmt: skip
 BESIDE_BYTES = {
     "dynamic recurrent": lambda: bool(context.resolve().compiler.byte_products),

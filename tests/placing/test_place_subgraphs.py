@@ -107,7 +107,7 @@ def test_several_results() -> None:
 
 def test_what_onnx_runtime_alone_has_is_asked_once(answers: list[float], tmp_path: Path) -> None:
     for _ in range(2):
-        module = compiled(quantized.four_bits(), tmp_path)
+        module = compiled(quantized.narrow_weights(bits=8), tmp_path)
         assert subgraphs(module) == 1
         assert "a subgraph stays on onnxruntime: nothing else compiles, runs and agrees with that" in module.explain()
 

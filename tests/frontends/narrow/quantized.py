@@ -58,13 +58,13 @@ def dynamic(model: onnx.ModelProto, weights: QuantType = QuantType.QUInt8) -> on
         return onnx.load(target)
 
 
-def four_bits(rows: int = 4, width: int = 256) -> onnx.ModelProto:
-    """Return matmuls whose weights have 4 bits in blocks of 32."""
+def narrow_weights(rows: int = 4, width: int = 256, bits: int = 4) -> onnx.ModelProto:
+    """Return matmuls whose weights have 4 bits, or others, in blocks of 32."""
     net, rng = Network(), np.random.default_rng(0)
     x = net.input([rows, width])
     for _ in range(3):
-        weights = net.constant(rng.integers(0, 256, (width, width // 32, 16), dtype=np.uint8))
+        weights = net.constant(rng.integers(0, 256, (width, width // 32, 4 * bits), dtype=np.uint8))
         scales = net.constant(np.full(width * width // 32, 0.01, np.float32))
-        named = {"K": width, "N": width, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
+        named = {"K": width, "N": width, "bits": bits, "block_size": 32, "domain": "com.microsoft"}
         x = net.op("Relu", net.op("MatMulNBits", x, weights, scales, **named))
     return net.model(x)
