@@ -21,7 +21,7 @@ from tests.passes.modules import Build
 from tests.tables.kernels import kernel_of
 from tuning.structure import structure_of
 
-MACHINE = Machine(16, 32, 32 << 10, 1 << 20, 16 << 20)
+MACHINE = Machine(16, 32, 32 << 10, 1 << 20, 16 << 20, dot_bytes=True)
 
 
 def parsed(source: str) -> tirx.PrimFunc:
