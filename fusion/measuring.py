@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from tuning.limits import Limits
 if TYPE_CHECKING:
     from tuning.chains import MeasureChains
     from tuning.known import Knowledge
-    from tuning.layouts import LayoutForm, MeasureLayouts, RecallLayouts
+    from tuning.layouts import LayoutForm, MeasureLayouts
     from tuning.machine_model import MachineModel
     from tuning.measuring_session import MeasuringSession
     from tuning.network import Network
@@ -160,7 +160,7 @@ class MeasuredLayout:
     """A `LayoutChoice` by what was measured, before or now; by estimate where that is not known."""
 
     compiler: KernelCompiler
-    decide: MeasureLayouts | RecallLayouts
+    decide: Callable[[tuple[LayoutForm, LayoutForm], int], int]
 
     def __call__(self, lying: LoweredGraph, moved: LoweredGraph) -> LoweredGraph:
         """Return the graph to use."""

@@ -1,10 +1,11 @@
-"""Measures the kernels of a graph in two layouts against each other: those that only one of the layouts has."""
+"""Measures the kernels of a graph in two layouts against each other: the calls that only one of the layouts has."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ class _Differing:
     Attributes:
         form: The form.
         sums: Of its kernels.
-        calls: Of kernels that the other has not, in order.
+        calls: Those that the other has not, in order: of a kernel that both call, as many as it calls it more often.
     """
 
     form: LayoutForm
@@ -60,10 +61,17 @@ class _Differing:
     calls: Sequence[KernelCall]
 
     @classmethod
-    def of(cls, form: LayoutForm, sums: Mapping[str, str], others: Mapping[str, str]) -> _Differing:
-        """Return what `form`, whose kernels have these `sums`, has beside `others`."""
-        known = set(others.values())
-        return cls(form, sums, [call for call in form.plan.calls if sums[call.kernel] not in known])
+    def of(cls, form: LayoutForm, sums: Mapping[str, str], others: Iterable[str]) -> _Differing:
+        """Return what `form`, whose kernels have these `sums`, has beside a form whose calls are of kernels with the
+        sums `others`."""
+        shared = Counter(others)
+        calls: list[KernelCall] = []
+        for call in form.plan.calls:
+            if shared[sums[call.kernel]]:
+                shared[sums[call.kernel]] -= 1
+            else:
+                calls.append(call)
+        return cls(form, sums, calls)
 
     def kernels(self) -> dict[str, Kernel]:
         """Return the kernels of the calls, by name."""
@@ -135,7 +143,8 @@ class MeasureLayouts:
 def _differing(forms: tuple[LayoutForm, LayoutForm]) -> tuple[_Differing, _Differing]:
     lying, moved = forms
     sums = lying.sums(), moved.sums()
-    return _Differing.of(lying, sums[0], sums[1]), _Differing.of(moved, sums[1], sums[0])
+    called = [[own[call.kernel] for call in form.plan.calls] for form, own in zip(forms, sums, strict=True)]
+    return _Differing.of(lying, sums[0], called[1]), _Differing.of(moved, sums[1], called[0])
 
 
 def _known(differing: tuple[_Differing, _Differing], estimated: int, knowledge: Knowledge) -> TwoForms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.tuning.answers import Answers
 from tuning.database import Database
 from tuning.forms_bench import FormsBench
 from tuning.known import Knowledge
-from tuning.layouts import MeasureLayouts, RecallLayouts
+from tuning.layouts import LayoutForm, MeasureLayouts, RecallLayouts
 from tuning.measuring_session import MeasuringSession
 
 
@@ -63,6 +64,26 @@ def test_the_faster_layout_is_taken(
     assert MeasuredLayout(ctx.compiler, RecallLayouts(again.knowledge))(*layouts) is layouts[is_moved]
     assert len(session.asked) == 1, "what is known is not measured again"
     assert again.notes == judge.notes != []
+
+
+def test_what_one_layout_calls_more_often_is_measured_too(
+    ctx: Context, layouts: tuple[LoweredGraph, LoweredGraph], tmp_path: Path
+) -> None:
+    session, seen = Answers(0), list[tuple[LayoutForm, LayoutForm]]()
+
+    def keep(forms: tuple[LayoutForm, LayoutForm], estimated: int) -> int:
+        seen.append(forms)
+        return estimated
+
+    MeasuredLayout(ctx.compiler, keep)(*layouts)
+    ((lying, moved),) = seen
+    again = next(call for call in lying.plan.calls if call.kernel == "matmul")  # what the other calls "matmul2"
+    more = replace(lying, plan=replace(lying.plan, calls=(*lying.plan.calls, again)))
+    judge_of(ctx, session, tmp_path)((more, moved), 0)
+    (experiment,) = session.asked
+    first, second = ([call.symbol for call in calls] for calls in experiment.steps[0].candidates)
+    assert first.count("form0_matmul") == 1
+    assert "form1_matmul2" not in second
 
 
 def test_layouts_are_measured(ctx: Context, layouts: tuple[LoweredGraph, LoweredGraph], tmp_path: Path) -> None:
