@@ -171,8 +171,8 @@ def _products(numbers: Numbers) -> str:
 
 def _split(order: Iterable[int], apart: int) -> str:
     """Return the split of %value.0.0 and %value.1.0, vectors of float32, into terms at %terms.here: a term of both are
-    the high halves of their words, in an `order` that counts all halves, and terms are `apart` elements apart. Of what
-    had the largest bits, without signs, of %before, %largest has."""
+    the high halves of their words, in an `order` that counts all halves, and terms are `apart` elements apart. %largest
+    is in each lane the largest of %before and of the bits, without signs, of both."""
     halves = ", ".join(f"i32 {place}" for place in order)
     lines: list[str] = []
     for term in range(TERM_COUNT):
@@ -213,7 +213,8 @@ define i32 @{_SPLIT_ROW}(ptr %first, ptr %terms.here, ptr %seen) {{
 }}
 """
 
-_BY_COLUMN = (half for column in range(1, 32, 2) for half in (column, column + 32))
+_BY_COLUMN = tuple(half for column in range(1, 32, 2) for half in (column, column + 32))
+"""The high halves of both words of each column after each other."""
 
 _SPLIT_WEIGHTS_IR = f"""
 define i32 @{_SPLIT_WEIGHTS}(ptr %weights, ptr %terms, ptr %seen, i32 %pairs) {{
