@@ -138,21 +138,37 @@ def test_any_number_of_rows(level: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", [0, 4])
 def test_numbers_of_all_sizes(level: int) -> None:
-    """Blocks of zeros, of equal numbers, of the largest and of tiny ones; what is whole numbers is exact."""
+    """Blocks of zeros, of equal numbers, of the largest and of small ones, in one row and in rows of their own; what is
+    whole numbers is exact."""
     rng, sizes = np.random.default_rng(3), (6 * 64, 32, 64)
     given = operands(rng, *sizes)
-    x = rng.normal(size=(6, 6, 64)).astype("float32")
-    x *= np.array([0, 1e-36, 1e-12, 1, 1e12, 1e34], "float32")[:, None]
-    x[1:3, 3] = 0.37
-    flat = x.reshape(6, -1)
-    model = model_of(given, sizes, [6], level=level)
+    factors = np.array([0, 1e-30, 1e-12, 1, 1e12, 1e34], "float32")
+    x = rng.normal(size=(7, 6, 64)).astype("float32")
+    x[:6] *= factors[:, None, None]
+    x[6] *= factors[:, None]
+    x[1:3, 3] = 0.37 * factors[1:3, None]
+    flat = x.reshape(7, -1)
+    model = model_of(given, sizes, [7], level=level)
     (ours,), (theirs,) = fusion.compile(model, threads=1)(flat), onnxruntime_runs(model, {"x": flat})
-    judge(ours, theirs, exact(given, sizes, flat), TOLERANCE["float32"])
+    for made, other, right in zip(ours, theirs, exact(given, sizes, flat), strict=True):
+        judge(made, other, right, TOLERANCE["float32"])
     whole = {**given, "scales": np.ones_like(given["scales"])}
     numbers = rng.integers(-127, 128, (6, 384)).astype("float32")
     numbers[:, ::64] = 127
     (made,) = fusion.compile(model_of(whole, sizes, [6], level=level), threads=1)(numbers)
     np.testing.assert_array_equal(made, exact(whole, sizes, numbers))
+
+
+@pytest.mark.parametrize("level", [0, 4])
+def test_tiny_numbers_keep_their_size(level: int) -> None:
+    """Below 2^-104 rows have fewer bits: what they are multiplied by is a normal number at most."""
+    rng, sizes = np.random.default_rng(7), (64, 32, 32)
+    given = operands(rng, *sizes)
+    given["scales"] *= 1e4
+    x = (rng.uniform(-1, 1, (1, 64)) * 3e-37).astype("float32")
+    (made,) = fusion.compile(model_of(given, sizes, [1], level=level), threads=1)(x)
+    right = exact(given, sizes, x)
+    np.testing.assert_allclose(made, right, rtol=0, atol=0.05 * np.abs(right).max())
 
 
 def test_what_is_not_finite_is_nan_in_its_row() -> None:

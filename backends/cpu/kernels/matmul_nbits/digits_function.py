@@ -8,7 +8,8 @@ language.
       store unit, unit * sum(q), the sum of each digit, and the digits
 
 One digit is what accuracy_level=4 asks for. Three are as exact as float32: their unit is a power of 2 between 2^-23 and
-2^-22 of the largest number of the block, so that those that need no more bits are kept as they are.
+2^-22 of the largest number of the block, so that those that need no more bits are kept as they are. Of blocks whose
+largest number is less than 2^-104 the unit is the least normal number, 2^-126, so that they keep fewer bits.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ class DigitsFunction:
             return [
                 f"  %quotient = fdiv float {largest}, %largest.float",
                 f"  %factor = call float @llvm.minnum.f32(float %quotient, float {_hex(2.0**126)})",
-                f"  %unit.finite = fdiv float %largest.float, {largest}",
+                f"  %unit.finite = fdiv float {_hex(1.0)}, %factor",  # of the least numbers too, whose factor is less
             ]
         return [
             "  %exponent = lshr i32 %largest, 23",
