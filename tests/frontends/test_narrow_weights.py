@@ -213,3 +213,11 @@ def test_others_are_left_to_onnx_runtime(kind: str) -> None:
     module = fusion.compile(model, threads=1)
     assert not is_here(module)
     np.testing.assert_allclose(module(*inputs.values())[0], onnxruntime_runs(model, inputs)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_backends_without_our_kernels_leave_it_to_onnx_runtime() -> None:
+    rng, sizes = np.random.default_rng(9), (64, 32, 32)
+    given, x = operands(rng, *sizes), rng.normal(size=(2, 64)).astype("float32")
+    module = fusion.compile(model_of(given, sizes, [2]), threads=1, backends=["onnxruntime"])
+    assert not is_here(module)
+    np.testing.assert_allclose(module(x)[0], exact(given, sizes, x), rtol=1e-5, atol=1e-5)

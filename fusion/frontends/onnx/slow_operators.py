@@ -66,8 +66,8 @@ HEAVY = frozenset(
     {"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN", "Einsum", "Attention", "If", "Loop", "Scan",
      "MatMulNBits"}
 )  # fmt: skip
-RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-"""What becomes a kernel of ours at once, and no operator of Relax that a library could take."""
+OURS_ALONE = frozenset({("", "LSTM"), ("", "GRU"), ("", "RNN"), ("com.microsoft", "MatMulNBits")})
+"""Domains and names of what becomes a kernel of ours at once, and no operator of Relax that a library could take."""
 _MOST_PRODUCTS = (1 << 24) // 255**2
 """Of bytes without their zero points, whose sums float32 holds."""
 _FAST = ("uint8", "int8")

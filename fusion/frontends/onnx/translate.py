@@ -47,7 +47,7 @@ from fusion.frontends.onnx.plan_fallbacks import FallbackChoice, choose_fallback
 from fusion.frontends.onnx.scope import ValueScope, identifier
 from fusion.frontends.onnx.signature import spec_of
 from fusion.frontends.onnx.sizes_read import SizesRead
-from fusion.frontends.onnx.slow_operators import RECURRENT
+from fusion.frontends.onnx.slow_operators import OURS_ALONE
 from fusion.frontends.onnx.types import FLOATING, data_bytes, dims_of, dtype_name, known_dims, type_name, type_of_spec
 from fusion.frontends.onnx.weights import Weights
 from fusion.frontends.origins import Origins
@@ -306,7 +306,8 @@ class _Translator:
 
     def _left_to_libraries(self, node: NodeProto) -> str:
         """Return why ONNX Runtime is to run a node that becomes a kernel of ours here; "" where it is not."""
-        if self._shared.strict or not self._shared.by_libraries or node.domain or node.op_type not in RECURRENT:
+        is_ours = (node.domain, node.op_type) in OURS_ALONE
+        if self._shared.strict or not self._shared.by_libraries or not is_ours:
             return ""
         return f"{node.op_type}: backends= names no kernels of ours, which alone run it beside ONNX Runtime's"
 
