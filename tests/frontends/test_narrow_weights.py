@@ -221,3 +221,12 @@ def test_backends_without_our_kernels_leave_it_to_onnx_runtime() -> None:
     module = fusion.compile(model_of(given, sizes, [2]), threads=1, backends=["onnxruntime"])
     assert not is_here(module)
     np.testing.assert_allclose(module(x)[0], exact(given, sizes, x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_product_of_nothing_is_left_without_a_failure() -> None:
+    rng, sizes = np.random.default_rng(8), (0, 32, 32)
+    model, x = model_of(operands(rng, *sizes), sizes, [3]), np.zeros((3, 0), "float32")
+    module = fusion.compile(model, threads=1)
+    assert not is_here(module)
+    assert not any(form.notes for form in module.specializations), "a failure would be told of"
+    np.testing.assert_array_equal(module(x)[0], onnxruntime_runs(model, {"x": x})[0])

@@ -28,7 +28,7 @@ def matmul_nbits(node: Node) -> Expr:
     zero point."""
     _decline_others(node)
     depth, channels, block = (int(node.attr(name, 0)) for name in ("K", "N", "block_size"))
-    if block not in _BLOCKS or channels < 1 or node.shape(0)[-1:] != (depth,):
+    if block not in _BLOCKS or min(depth, channels) < 1 or node.shape(0)[-1:] != (depth,):
         raise Declined(f"its attributes are not those of a product of {node.shape(0)}")
     blocks = -(-depth // block)
     weights = _known(node, 1, (channels, blocks, block // 2))
