@@ -106,7 +106,8 @@ class _Loops:
         if self.plan.threads == 1:
             self._all(nest, to_digits, digits, rows, ForKind.SERIAL)
         else:
-            cycles = rows * (self.parts.channels * self.parts.depth * layout.digits) // (64 * FMA_PER_CYCLE)
+            at_a_time = 4 * self.plan.function.lanes * FMA_PER_CYCLE
+            cycles = rows * (self.parts.channels * self.parts.depth * layout.digits) // at_a_time
             nest.choose(
                 cycles < 2 * REGION_CYCLES,
                 lambda: self._all(nest, to_digits, digits, rows, ForKind.SERIAL),

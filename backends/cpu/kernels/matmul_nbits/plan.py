@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backends.cpu.costs import FMA_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, REGION_CYCLES
-from backends.cpu.kernels.matmul_nbits.digits_function import CHUNK, BlockDigits
+from backends.cpu.kernels.matmul_nbits.digits_function import BlockDigits
 from backends.cpu.kernels.matmul_nbits.read import NBitsProduct, check_machine
 from backends.cpu.kernels.matmul_nbits.sums_function import SumsFunction
 from backends.cpu.machine import Machine
@@ -57,7 +57,7 @@ def plan_of(parts: NBitsProduct, machine: Machine, threads: int) -> NBitsPlan:
         Declined: The CPU multiplies no bytes.
     """
     check_machine(machine)
-    layout = BlockDigits(parts.digits, min(_PART, max(parts.block, CHUNK)), parts.kind_of_zeros)
+    layout = BlockDigits(parts.digits, min(_PART, parts.block), parts.kind_of_zeros)
     # A tile has its sums in float32 and in int32; beside it are two halves of each vector of weights and a mask.
     held = machine.vector_registers - 2 * _VECTORS - 2
     tallest = max(held // (_VECTORS * (1 + parts.digits)), 1)
