@@ -8,6 +8,7 @@ and the first convolution of an image reads that as it lies.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import tvm
 
@@ -28,19 +29,19 @@ def with_layout(lower: Callable[[bool], LoweredGraph], choose: LayoutChoice) -> 
 
 
 def by_estimate(compiler: KernelCompiler) -> LayoutChoice:
-    """Return the choice of what takes fewer cycles by the estimates of its kernels."""
+    """Return the choice of what takes fewer cycles by the estimates of its kernels; of what reads tensors as they lie
+    where some have none, as the rules say."""
 
-    return lambda lying, moved: min(lying, moved, key=lambda graph: _cost(graph.grouped.mod, compiler))
+    return lambda lying, moved: min(lying, moved, key=lambda graph: _cycles(graph.grouped.mod, compiler))
 
 
-def _cost(mod: tvm.IRModule, compiler: KernelCompiler) -> tuple[int, float]:
-    """Return how many calls of kernels in `main` have no estimate, and the estimated cycles of the others."""
+def _cycles(mod: tvm.IRModule, compiler: KernelCompiler) -> float:
+    """Return the estimated cycles of all calls of kernels in `main`; infinite where one has no estimate."""
     check, values = checkpoint(), Bindings.of(mod["main"]).values.values()
     calls = [callee(value) for value in values if call_name(value) in _KERNELS]
     cycles: dict[str, float] = {}
     for kernel in calls:
         if kernel.name_hint not in cycles:
             check()
-            cycles[kernel.name_hint] = compiler.schedule(mod[kernel]).cycles
-    found = [cycles[kernel.name_hint] for kernel in calls]
-    return found.count(0.0), sum(found)
+            cycles[kernel.name_hint] = compiler.schedule(mod[kernel]).cycles or inf
+    return sum(cycles[kernel.name_hint] for kernel in calls)

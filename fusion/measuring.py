@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 
 from backends.backend import KernelCompiler
 from backends.tensorir.result import Kernel
 from backends.tensorir.schedule_kernels import ScheduleKernels
+from fusion.bindings import Bindings
 from fusion.choose_layout import LayoutChoice, by_estimate
 from fusion.context import Context
 from fusion.errors import ShapeError
@@ -165,11 +166,15 @@ class MeasuredLayout:
     def __call__(self, lying: LoweredGraph, moved: LoweredGraph) -> LoweredGraph:
         """Return the graph to use."""
         usual = by_estimate(self.compiler)(lying, moved)
+        if any(isinstance(value, relax.If) for value in Bindings.of(lying.grouped.mod["main"]).values.values()):
+            return usual  # which calls there are, a run decides
         try:
             forms = self._form(lying), self._form(moved)
             return (lying, moved)[self.decide(forms, int(usual is moved))]
-        except Exception as error:  # a graph with branches has no plan, and what has no text is none for TVM
-            _log.info("layouts are not compared: %s", error)
+        except MemoryError:
+            raise
+        except Exception:  # TVM raises whatever it does, of a kernel that has no text for one
+            _log.warning("two layouts could not be compared, and the estimate decides", exc_info=True)
             return usual
 
     def _form(self, graph: LoweredGraph) -> LayoutForm:

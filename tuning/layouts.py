@@ -92,7 +92,8 @@ class RecallLayouts:
     def __call__(self, forms: tuple[LayoutForm, LayoutForm], estimated: int) -> int:
         """Return which of two `forms`, as tensors lie and with them moved, is faster; `estimated` says so by
         estimate."""
-        return _known(_differing(forms), estimated, self.knowledge).chosen
+        differing = _differing(forms)
+        return _known(differing, estimated, self.knowledge).chosen if _are_two(differing) else estimated
 
 
 @dataclass
@@ -113,6 +114,8 @@ class MeasureLayouts:
     def __call__(self, forms: tuple[LayoutForm, LayoutForm], estimated: int) -> int:
         """See `RecallLayouts`."""
         differing = _differing(forms)
+        if not _are_two(differing):
+            return estimated
         known = _known(differing, estimated, self.knowledge)
         if not known.are_known and self.seconds > 0:
             started = time.perf_counter()
@@ -145,6 +148,11 @@ def _differing(forms: tuple[LayoutForm, LayoutForm]) -> tuple[_Differing, _Diffe
     sums = lying.sums(), moved.sums()
     called = [[own[call.kernel] for call in form.plan.calls] for form, own in zip(forms, sums, strict=True)]
     return _Differing.of(lying, sums[0], called[1]), _Differing.of(moved, sums[1], called[0])
+
+
+def _are_two(differing: tuple[_Differing, _Differing]) -> bool:
+    """Return whether each form has calls of its own, which alone are compared."""
+    return all(each.calls for each in differing)
 
 
 def _known(differing: tuple[_Differing, _Differing], estimated: int, knowledge: Knowledge) -> TwoForms:
