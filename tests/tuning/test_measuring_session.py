@@ -91,7 +91,7 @@ def test_a_question_that_is_interrupted_is_not_answered_later(tmp_path: Path, mo
     started = tmp_path / "started"
 
     def interrupt(_: float) -> None:
-        while not started.exists():
+        while not started.exists() or not started.read_text():  # it is made before it is written
             time.sleep(0.01)
         raise KeyboardInterrupt
 
