@@ -151,7 +151,7 @@ def measuring(ctx: Context) -> Iterator[Measuring]:
     with temporary_folder(_ROOM) as folder, MeasuringSession(folder) as session:
         bench = FormsBench(ctx.compiler, toolchain, session, folder)
         seconds = ctx.deadline.within(_CHAIN_SECONDS).left
-        chains = MeasureChains(knowledge, ctx.compiler.why_not_fused, bench, seconds)
+        chains = MeasureChains(knowledge, bench, seconds, ctx.compiler.why_not_fused)
         layouts = MeasureLayouts(knowledge, bench, ctx.deadline.within(_LAYOUT_SECONDS).left)
         yield Measuring(ctx, knowledge, Bench(toolchain, session, folder), chains, layouts)
 
@@ -165,17 +165,17 @@ class MeasuredLayout:
 
     def __call__(self, lying: LoweredGraph, moved: LoweredGraph) -> LoweredGraph:
         """Return the graph to use."""
-        usual = by_estimate(self.compiler)(lying, moved)
+        estimate = by_estimate(self.compiler)
         if any(isinstance(value, relax.If) for value in Bindings.of(lying.grouped.mod["main"]).values.values()):
-            return usual  # which calls there are, a run decides
+            return estimate(lying, moved)  # which calls there are, a run decides
         try:
             forms = self._form(lying), self._form(moved)
-            return (lying, moved)[self.decide(forms, int(usual is moved))]
+            return (lying, moved)[self.decide(forms, int(forms[1].cycles < forms[0].cycles))]
         except MemoryError:
             raise
         except Exception:  # TVM raises whatever it does, of a kernel that has no text for one
             _log.warning("two layouts could not be compared, and the estimate decides", exc_info=True)
-            return usual
+            return estimate(lying, moved)
 
     def _form(self, graph: LoweredGraph) -> LayoutForm:
         from tuning.layouts import LayoutForm  # here, not above: only what measures needs it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,10 +15,9 @@ from partition.profitability import Profitability
 from tuning.decide import Decision
 from tuning.experiment import LibraryCall
 from tuning.filled_tensors import FilledTensors
-from tuning.forms_bench import FormsBench
+from tuning.forms_bench import FormsMeasurer
 from tuning.known import Knowledge
 from tuning.parts import blocks_of, only_moves, split_kernel, weights_of
-from tuning.record import Record
 from tuning.task import TuningTask
 from tuning.two_forms import TwoForms
 
@@ -55,22 +53,15 @@ class RecallChains:
 
 
 @dataclass
-class MeasureChains:
+class MeasureChains(FormsMeasurer):
     """A `Profitability` that measures where the estimates are close: the kernel against its parts, their weights as
     cold as they are in a network that is larger than L2.
 
     Attributes:
-        knowledge: What was measured before, which is not measured again.
         by_estimate: Answers without measuring.
-        seconds: What is left for all of it.
-        notes: What was measured, one sentence each.
     """
 
-    knowledge: Knowledge
     by_estimate: Profitability
-    bench: FormsBench
-    seconds: float
-    notes: list[str] = field(default_factory=list, init=False)
     _known: list[_Answered] = field(default_factory=list, init=False)
 
     def __call__(self, kernel: tirx.PrimFunc) -> str:
@@ -89,25 +80,10 @@ class MeasureChains:
         if task is None:
             return reason
         forms = _forms(task, reason, self.knowledge)
-        if not forms.are_known and self.seconds > 0:
-            records = self._compare(kernel, parts, forms)
-            self.knowledge.keep(records)
-            forms = forms.with_records(records)
-        if forms.are_known:
-            self.notes.append(f"{_text(kernel)}: {forms.times}")
-        return _reason(forms, reason)
-
-    def _compare(self, kernel: tirx.PrimFunc, parts: Sequence[tirx.PrimFunc], forms: TwoForms) -> Sequence[Record]:
-        """Return what both forms are measured to take; nothing where that cannot be measured."""
-        started = time.perf_counter()
         kernels = dict(zip(_NAMES, (parts, [kernel]), strict=True))
         ordered = {_NAMES[form]: kernels[_NAMES[form]] for form in forms.order}
-        try:
-            decision = self._measure(ordered, weights_of(kernel))
-        except OSError:
-            decision = None
-        self.seconds -= time.perf_counter() - started
-        return [] if decision is None else forms.decided(decision, time.time())
+        forms = self.settle(forms, lambda: self._measure(ordered, weights_of(kernel)), _text(kernel))
+        return _reason(forms, reason)
 
     def _doubtful(self, kernel: tirx.PrimFunc) -> list[tirx.PrimFunc]:
         """Return the parts of a kernel whose estimate is close to theirs, and which runs on any data; [] for others."""

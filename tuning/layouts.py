@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from backends.tensorir.result import Kernel
@@ -15,7 +15,7 @@ from tuning.canonical import canonical
 from tuning.decide import Decision
 from tuning.experiment import LibraryCall
 from tuning.filled_tensors import FilledTensors
-from tuning.forms_bench import FormsBench
+from tuning.forms_bench import FormsMeasurer
 from tuning.known import Knowledge, tensors_of
 from tuning.structure import structure_of
 from tuning.task import LAYOUT, TuningTask
@@ -39,6 +39,11 @@ class LayoutForm:
 
     kernels: Mapping[str, Kernel]
     plan: RunPlan
+
+    @property
+    def cycles(self) -> float:
+        """The estimated cycles of all calls; infinite where a kernel has no estimate."""
+        return sum(self.kernels[call.kernel].made.cycles or inf for call in self.plan.calls)
 
     def sums(self) -> dict[str, str]:
         """Return what tells the structure of each kernel, by name. TVM raises whatever it does where one has no
@@ -97,19 +102,8 @@ class RecallLayouts:
 
 
 @dataclass
-class MeasureLayouts:
-    """Measures two layouts, weights as cold as they are in a network that is larger than L2.
-
-    Attributes:
-        knowledge: What was measured before, which is not measured again.
-        seconds: What is left for all of it.
-        notes: What was measured, one sentence each.
-    """
-
-    knowledge: Knowledge
-    bench: FormsBench
-    seconds: float
-    notes: list[str] = field(default_factory=list, init=False)
+class MeasureLayouts(FormsMeasurer):
+    """Measures two layouts, weights as cold as they are in a network that is larger than L2."""
 
     def __call__(self, forms: tuple[LayoutForm, LayoutForm], estimated: int) -> int:
         """See `RecallLayouts`."""
@@ -117,16 +111,8 @@ class MeasureLayouts:
         if not _are_two(differing):
             return estimated
         known = _known(differing, estimated, self.knowledge)
-        if not known.are_known and self.seconds > 0:
-            started = time.perf_counter()
-            decision = self._measured([differing[form] for form in known.order])
-            self.seconds -= time.perf_counter() - started
-            records = [] if decision is None else known.decided(decision, time.time())
-            self.knowledge.keep(records)
-            known = known.with_records(records)
-        if known.are_known:
-            self.notes.append(f"kernels that two layouts differ by: {known.times}")
-        return known.chosen
+        ordered = [differing[form] for form in known.order]
+        return self.settle(known, lambda: self._measured(ordered), "kernels that two layouts differ by").chosen
 
     def _measured(self, forms: Sequence[_Differing]) -> Decision | None:
         """Return which of two forms is faster; None if that cannot be measured."""

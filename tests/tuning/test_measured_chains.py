@@ -78,9 +78,9 @@ def judge_of(compiler: KernelCompiler, session: Any, folder: Path, estimate: str
     """Return what measures chains that are estimated so, with a database in `folder`."""
     return MeasureChains(
         knowledge=Knowledge.of(Database(folder / "records"), compiler),
-        by_estimate=lambda kernel: estimate,
         bench=FormsBench(compiler, KernelLibrary(compiler), session, folder),
         seconds=60.0,
+        by_estimate=lambda kernel: estimate,
     )
 
 
