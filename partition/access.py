@@ -38,6 +38,9 @@ MATMUL_NBITS = "matmul_nbits"
 NBITS_DIGITS = "fusion.nbits_digits"
 """Block annotation of such an anchor: in how many bytes a number of a row may be rounded; its value is 1 or 3."""
 
+NBITS_MIDDLE = 8
+"""The zero point of such weights that are given none."""
+
 IMAGE_PRODUCERS = (MATMUL, CONV2D, IMAGE_CONV2D)
 """Kinds of anchors that can compute an image row by row, just ahead of a window that reads it in the same kernel."""
 

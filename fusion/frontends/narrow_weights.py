@@ -11,13 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
 
-from partition.access import ANCHOR, MATMUL_NBITS, NBITS_DIGITS
+from partition.access import ANCHOR, MATMUL_NBITS, NBITS_DIGITS, NBITS_MIDDLE
 
 Array = npt.NDArray[Any]
 Expr = Any  # a TensorIR expression
-
-_MIDDLE = 8
-"""The zero point of weights that are given none."""
 
 
 def narrow_product(
@@ -33,7 +30,7 @@ def narrow_product(
         digits: In how many bytes a number of `x` may be rounded: 1, or 3, which are as exact as float32.
     """
     operands = [weights, scales]
-    if zeros is not None and (zeros != _MIDDLE).any():
+    if zeros is not None and (zeros != NBITS_MIDDLE).any():
         operands.append(zeros[..., None])
     constants = [relax.const(np.ascontiguousarray(operand)) for operand in operands]
     return builder.call_te(_product, x, *constants, digits=digits, primfunc_name_hint=MATMUL_NBITS)
@@ -48,7 +45,7 @@ def _product(x: te.Tensor, weights: te.Tensor, scales: te.Tensor, *zeros: te.Ten
         in_block = k // block
         pair = weights[n, in_block, k % block // 2]
         value = tirx.bitwise_and(tirx.shift_right(pair, (k % 2 * 4).astype("uint8")), tirx.const(15, "uint8"))
-        zero = zeros[0][n, in_block, 0].astype("float32") if zeros else tirx.const(_MIDDLE, "float32")
+        zero = zeros[0][n, in_block, 0].astype("float32") if zeros else tirx.const(NBITS_MIDDLE, "float32")
         weight = (value.astype("float32") - zero) * scales[n, in_block].astype("float32")
         return te.sum(x(*row, k) * weight, axis=k)
 

@@ -105,7 +105,7 @@ def _lower(importer: SizedImports, ctx: Context) -> OpenModel:
     near = begun.near(found)
     while True:
         try:
-            model = _lower_like(importer, found, ctx, near)
+            model = _lower_settled(importer, found, ctx, near)
         except NeedsSizes as reason:
             near = near.cut(found, ctx, reason)
         else:
@@ -241,7 +241,7 @@ class _Begun:
         return self._near.result()
 
 
-def _lower_like(importer: SizedImports, found: FoundModel, ctx: Context, near: _Near) -> OpenModel:
+def _lower_settled(importer: SizedImports, found: FoundModel, ctx: Context, near: _Near) -> OpenModel:
     """Return the model that is `near` at the sizes at which passes see it.
 
     Raises:

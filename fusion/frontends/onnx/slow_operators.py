@@ -10,6 +10,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.convert import has_converter
+from fusion.frontends.onnx.four_bits import CONSTANTS, PRODUCT, why_not_of_four_bits
 from fusion.frontends.onnx.fused import has_rule
 from fusion.frontends.onnx.types import dtype_name, known_dims
 
@@ -76,14 +77,11 @@ exact, where ONNX Runtime takes VPMADDUBSW, whose sums saturate. On two vCPUs of
 as long (one thread), small BERTs quantised dynamically 1.01 and 0.93, by matrices of int8 and uint8, a TFT 0.73 (two
 threads, each engine in a process of its own)."""
 _QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
-_NARROW, _NARROW_BITS, _NARROW_GROUPS = "MatMulNBits", 4, 4
-"""ONNX Runtime's product with weights of few bits, the number of them for which there are kernels, and the place of the
-operand that says in which group a row of weights is."""
 
 
 def may_be_slow(nodes: Iterable[NodeProto], dtypes: set[int]) -> bool:
     """Return whether a graph of `nodes` and these dtypes of weights, inputs and casts may hold a slow one."""
-    telling = {op for op, dtype in SLOW if dtype not in (_HALF, _DOUBLE)} | _QUANTIZERS | {_NARROW}
+    telling = {op for op, dtype in SLOW if dtype not in (_HALF, _DOUBLE)} | _QUANTIZERS | {PRODUCT}
     return bool(dtypes & {_HALF, _DOUBLE}) or any(node.op_type in telling or is_foreign(node) for node in nodes)
 
 
@@ -96,16 +94,13 @@ def is_foreign(node: NodeProto) -> bool:
 def why_not_narrow(node: NodeProto, fixed: Container[str], byte_products: Container[tuple[str, str]]) -> str:
     """Return why a product with weights of few bits has no kernel on a target with these products of bytes; "" where it
     has one, and for other operators."""
-    if node.op_type != _NARROW:
+    if node.op_type != PRODUCT:
         return ""
-    bits = next((int(attribute.i) for attribute in node.attribute if attribute.name == "bits"), _NARROW_BITS)
-    reasons = {
-        f"weights of {bits} bits have no kernels": bits != _NARROW_BITS,
-        "rows of weights in groups have no kernels": any(node.input[_NARROW_GROUPS : _NARROW_GROUPS + 1]),
-        "only the run knows the weights": not all(not name or name in fixed for name in node.input[1:_NARROW_GROUPS]),
-        "the target multiplies no bytes": not byte_products,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    if why := why_not_of_four_bits(node):
+        return why
+    if not all(not name or name in fixed for name in node.input[CONSTANTS]):
+        return "only the run knows the weights"
+    return "" if byte_products else "the target multiplies no bytes"
 
 
 def slow(node: NodeProto, types: Types, dequantized: bool) -> Slow | None:
@@ -161,12 +156,10 @@ def work(node: NodeProto, types: Types) -> float:
             return result * math.prod(shapes[3][1:])
         if node.op_type == "ConvTranspose":
             return math.prod(shapes[0]) * math.prod(shapes[1][1:])
-        if node.op_type in ("MatMul", "MatMulInteger", "QLinearMatMul"):
+        if node.op_type in ("MatMul", "MatMulInteger", "QLinearMatMul", PRODUCT):
             return result * shapes[0][-1]
         if node.op_type == "Gemm":
             return result * math.prod(shapes[0]) / max(1, _shape(types, node.output[0])[0])
-        if node.op_type == _NARROW:
-            return result * shapes[0][-1]
         if node.op_type == "TopK":
             return math.prod(shapes[0])
         if node.op_type in ("LSTM", "GRU", "RNN"):

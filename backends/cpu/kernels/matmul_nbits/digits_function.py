@@ -22,6 +22,7 @@ from tvm import tirx
 
 from backends.cpu.kernels.matmul_nbits.read import FOR_INTEGERS
 from backends.tensorir.emit import Expr, int64
+from partition.access import NBITS_MIDDLE
 
 CHUNK = 16
 """Numbers that are brought into bytes at a time."""
@@ -37,9 +38,6 @@ _FLOAT_BIAS, _HIGHEST = 127, 253
 
 _MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000
 """The bits of a float32 without its sign, and those of an infinity, which only those of NaN exceed."""
-
-_MIDDLE = 8
-"""What is subtracted of weights that have no zero points of integers."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ class DigitsFunction:
         """Return what a digit's sum of products begins with, or by what that is multiplied."""
         if self.layout.zeros == FOR_INTEGERS:
             return f"and i32 %all.{digit}, 65535"  # an int16 beside 0
-        return f"mul i32 %all.{digit}, {-_MIDDLE}"
+        return f"mul i32 %all.{digit}, {-NBITS_MIDDLE}"
 
 
 _FLOATS, _INTS, _BYTES, _MASK = (f"<{CHUNK} x {kind}>" for kind in ("float", "i32", "i8", "i1"))

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.cpu.kernels.matmul_nbits.sums_function import WEIGHTS
+from partition.access import NBITS_MIDDLE
 
 Array = npt.NDArray[Any]
-
-_MIDDLE = 8.0
 
 
 def pack_operand(given: Array, width: int) -> Array:
@@ -28,7 +27,7 @@ def pack_operand(given: Array, width: int) -> Array:
     if given.shape[-1] > 1:
         return _packed_weights(given, width)
     zeros = given[..., 0]
-    return _in_panels(-zeros.astype("int8") if zeros.dtype == np.uint8 else np.float32(_MIDDLE) - zeros, width)
+    return _in_panels(-zeros.astype("int8") if zeros.dtype == np.uint8 else np.float32(NBITS_MIDDLE) - zeros, width)
 
 
 def _packed_weights(given: Array, width: int) -> Array:

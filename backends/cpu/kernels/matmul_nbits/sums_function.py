@@ -33,7 +33,7 @@ WEIGHTS = 8
 """Weights of a column in a vector of weights."""
 
 _AHEAD = 1024
-"""Bytes of weights that are fetched ahead."""
+"""Bytes of weights that are fetched ahead, not measured."""
 
 _LOWER = 0x0F0F0F0F
 """The lower halves of the bytes of an int32."""

@@ -12,21 +12,22 @@ from tvm.relax import Expr
 
 from fusion.declined import Declined
 from fusion.frontends.narrow_weights import narrow_product
+from fusion.frontends.onnx.four_bits import BIAS, PRODUCT, ZEROS, why_not_of_four_bits
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
-_BITS = 4
 _BYTES_LEVEL = 4
 """The `accuracy_level` at which rows may be rounded to 8 bits, as ONNX Runtime rounds them."""
 _BLOCKS = (16, 32, 64, 128, 256)
-_ZEROS, _GROUPS, _BIAS = 3, 4, 5
 
 
-@converts("MatMulNBits", domain="com.microsoft")
+@converts(PRODUCT, domain="com.microsoft")
 def matmul_nbits(node: Node) -> Expr:
     """A [..., K] times weights of 4 bits in blocks, B [N, blocks, block / 2], each block with a scale and perhaps a
     zero point."""
-    _decline_others(node)
+    why = why_not_of_four_bits(node.proto)
+    if why or node.dtype(0) not in ("float32", "float16"):
+        raise Declined(why or f"it is of {node.dtype(0)}")
     depth, channels, block = (int(node.attr(name, 0)) for name in ("K", "N", "block_size"))
     if block not in _BLOCKS or min(depth, channels) < 1 or node.shape(0)[-1:] != (depth,):
         raise Declined(f"its attributes are not those of a product of {node.shape(0)}")
@@ -38,32 +39,21 @@ def matmul_nbits(node: Node) -> Expr:
     rounds = node.attr("accuracy_level", 0) == _BYTES_LEVEL and (zeros is None or zeros.dtype == np.uint8)
     wide = x if dtype == "float32" else node.emit(relax.op.astype(x, "float32"))
     y = node.emit(narrow_product(node.builder, wide, weights, scales, zeros, digits=1 if rounds else 3))
-    if node.has(_BIAS):
-        bias = node.x(_BIAS)
+    if node.has(BIAS):
+        bias = node.x(BIAS)
         bias = bias if dtype == "float32" else node.emit(relax.op.astype(bias, "float32"))
         y = node.emit(relax.op.add(y, bias))
     return y if dtype == "float32" else relax.op.astype(y, dtype)
 
 
-def _decline_others(node: Node) -> None:
-    reasons = {
-        f"weights of {node.attr('bits', _BITS)} bits": node.attr("bits", _BITS) != _BITS,
-        "rows of weights are in groups": node.has(_GROUPS),
-        f"it is of {node.dtype(0)}": node.dtype(0) not in ("float32", "float16"),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise Declined(reason)
-
-
 def _zeros(node: Node, channels: int, blocks: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32] | None:
     """Return the zero points, [N, blocks]; two are in a byte of each column, the earlier one in its lower half, or they
     are numbers."""
-    if not node.has(_ZEROS):
+    if not node.has(ZEROS):
         return None
-    if node.dtype(_ZEROS) != "uint8":
-        return _known(node, _ZEROS, (channels, blocks)).astype("float32")
-    pairs = _known(node, _ZEROS, (channels, -(-blocks // 2)))
+    if node.dtype(ZEROS) != "uint8":
+        return _known(node, ZEROS, (channels, blocks)).astype("float32")
+    pairs = _known(node, ZEROS, (channels, -(-blocks // 2)))
     return np.stack([pairs & 15, pairs >> 4], -1).reshape(channels, -1)[:, :blocks]
 
 
