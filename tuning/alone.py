@@ -10,7 +10,6 @@ from pathlib import Path
 import tvm_ffi
 from tvm import tirx
 
-from backends.backend import KernelCompiler
 from backends.tensorir.space import Point
 from backends.tensorir.stages import dtype_of, shape_of
 from fusion.tensors import tensor_bytes
@@ -75,14 +74,13 @@ class BuiltLibrary:
 
 def build_questions(
     questions: Sequence[SpaceQuestion],
-    compiler: KernelCompiler,
     toolchain: Toolchain,
     path: Path,
     over: Callable[[], bool],
 ) -> BuiltLibrary:
     """Write a library with the candidates of `questions`; those are left out for which there was no time, or of which
     the template does not take the default."""
-    made = [_candidates(question, compiler, f"q{place}") for place, question in enumerate(questions)]
+    made = [_candidates(question, f"q{place}") for place, question in enumerate(questions)]
     # The first candidates of all, then the second ones: where time ends, each question has some.
     longest = max((len(found) for found in made), default=0)
     order = [found[turn] for turn in range(longest) for found in made if turn < len(found)]
@@ -117,12 +115,12 @@ def measured_points(known: KnownKernel, records: Iterable[Record]) -> list[tuple
     return found if len(found) > 1 and found[0][0] == space.default else []
 
 
-def _candidates(question: SpaceQuestion, compiler: KernelCompiler, name: str) -> list[tuple[str, Point, tirx.PrimFunc]]:
+def _candidates(question: SpaceQuestion, name: str) -> list[tuple[str, Point, tirx.PrimFunc]]:
     """Return the default and the points, without those whose loops another one has already; nothing where the
     template does not take the default: the others' times are compared with its."""
     found: list[tuple[str, Point, tirx.PrimFunc]] = []
     for point in (question.known.choices.space.default, *question.points):
-        made = compiler.schedule(question.source, point)
+        made = question.known.choices.emit(point)
         if made.note and not found:
             return []
         if not made.note and not any(tvm_ffi.structural_equal(made.func, func) for _, _, func in found):

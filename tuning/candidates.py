@@ -13,6 +13,7 @@ from backends.tensorir.space import Point
 from tuning.search import key_of
 
 Schedule = Callable[[tirx.PrimFunc, Point], Scheduled]
+Emit = Callable[[Point], Scheduled]
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,12 @@ class KernelCandidates:
         """Return a kernel that is not to be measured, at the point at which it runs."""
         return KernelCandidates(kernel, Candidate(symbol, schedule(kernel.source, point), point))
 
-    def at(self, point: Point, schedule: Schedule) -> Candidate | None:
-        """Return the candidate at `point`; None where the template does not take it, or another one has its loops."""
+    def at(self, point: Point, emit: Emit) -> Candidate | None:
+        """Return the candidate at `point`, whose loops `emit` writes; None where the template does not take it, or
+        another one has its loops."""
         key = key_of(point)
         if key not in self._made:
-            made = schedule(self.kernel.source, point)
+            made = emit(point)
             others = (self.base, *self._made.values())
             if made.note or any(tvm_ffi.structural_equal(made.func, other.made.func) for other in others):
                 return None

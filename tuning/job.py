@@ -100,9 +100,7 @@ class TuningJob:
             folder=self.folder / f"network{len(self.networks)}",
             threads=self.knowledge.compiler.threads,
         )
-        tuned = TunedNetwork(
-            name=name, bench=bench, searches=searches, shares=shares, schedule=schedule, limits=self.limits
-        )
+        tuned = TunedNetwork(name=name, bench=bench, searches=searches, shares=shares, limits=self.limits)
         self.networks.append(tuned)
         return known
 

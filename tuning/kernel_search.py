@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from backends.tensorir.space import Point
 from tuning.canonical import canonical
-from tuning.known import KnownKernel
+from tuning.known import KnownKernel, best_point
 from tuning.machine_model import MachineModel
 from tuning.record import Record
 from tuning.search import Offer, Search, key_of
@@ -40,6 +40,10 @@ class KernelSearch:
         default = self.known.choices.space.default.axes()
         keys = {canonical(record.point) for record in self.known.records if record.point != default}
         return len(keys | self._left_out | self._under_way)
+
+    def best(self) -> Point | None:
+        """Return the best point that beats the default; None if none does."""
+        return best_point(self.known.records, self.search.find)
 
     def offers(self, most: int) -> list[Offer]:
         """Return up to `most` points that are worth measuring: see `Search.offers`."""

@@ -102,7 +102,7 @@ class Search:
         are not in the space, are left out."""
         wanted = [(self._places.get(canonical(record.point), 0), record) for record in records]
         if any(place for place, _ in wanted):
-            mean, _ = _Process(self._axes, self.prior, self._measured(before)).predict()
+            mean = self._process(self._measured(before)).mean
             yield from (Forecast(each, float(self.prior[place]), float(mean[place])) for place, each in wanted if place)
 
     def offers(self, records: Iterable[Record], most: int, without: Collection[str] = ()) -> list[Offer]:
@@ -114,21 +114,33 @@ class Search:
         """
         seen = self._seen(records)
         excluded = {0, *seen, *(self._places[key] for key in without if key in self._places)}
+        may_be = np.ones(len(self.points), bool)
+        may_be[list(excluded)] = False
         measured = self._measured(seen.values())
-        process = _Process(self._axes, self.prior, measured)
+        process, best = self._process(measured), min(measured.values())
         found: list[Offer] = []
-        while len(found) < min(most, len(self.points) - len(excluded)):
-            mean, deviation = process.predict()
-            gains = _expected_gains(min(measured.values()) - mean, deviation)
+        while len(found) < most and may_be.any():
+            gains = process.expected_gains(best)
             is_first = len(seen) + len(found) < _FIRST
-            order = -mean if is_first else gains
-            place = max((place for place in range(len(order)) if place not in excluded), key=order.__getitem__)
+            order = -process.mean if is_first else gains
+            place = int(np.argmax(np.where(may_be, order, -np.inf)))
             if not is_first and gains[place] < LEAST_GAIN:
                 break
             found.append(Offer(self.points[place], float(gains[place])))
-            excluded.add(place)
-            process = process.with_measured(place, float(mean[place]))  # as if it took the expected time
+            may_be[place] = False
+            process = process.with_measured(place, float(process.mean[place]))  # as if it took the expected time
         return found
+
+    def find(self, axes: Mapping[str, int]) -> Point | None:
+        """Return the point with these choices; None if there is none."""
+        place = self._places.get(canonical(axes))
+        return None if place is None else self.points[place]
+
+    def _process(self, measured: Mapping[int, float]) -> _Process:
+        process = _Process.of(self._axes, self.prior)
+        for place, value in measured.items():
+            process = process.with_measured(place, value)
+        return process
 
     def _seen(self, records: Iterable[Record]) -> dict[int, Record]:
         """Return the records of points of the space, by the indices of these."""
@@ -161,40 +173,46 @@ def key_of(point: Point) -> str:
 
 @dataclass(frozen=True)
 class _Process:
-    """A Gaussian process, conditioned on measured values."""
+    """A Gaussian process, conditioned on measured values one after the other: the Cholesky factor of their covariances
+    grows by a row for each, so that one more costs a row and not all of them again.
+
+    Attributes:
+        axes: The coordinates of the points.
+        mean: The posterior mean for each point.
+        variance: The posterior variance, without noise.
+        spread: For each measured value, the inverse of the factor times its covariances with the points.
+    """
 
     axes: Vector
-    prior: Vector
-    measured: Mapping[int, float]
+    mean: Vector
+    variance: Vector
+    spread: Vector
+
+    @staticmethod
+    def of(axes: Vector, prior: Vector) -> _Process:
+        """Return the process of which nothing was measured."""
+        return _Process(axes, prior, np.full(len(axes), _DEVIATION**2), np.zeros((0, len(axes))))
 
     def with_measured(self, place: int, value: float) -> _Process:
-        return _Process(self.axes, self.prior, {**self.measured, place: value})
+        """Return it given the value of one point more."""
+        deviation = sqrt(self.variance[place] + _NOISE**2)
+        row = (_likeness(self.axes, self.axes[place]) - self.spread[:, place] @ self.spread) / deviation
+        mean = self.mean + row * (value - self.mean[place]) / deviation
+        return _Process(self.axes, mean, self.variance - row**2, np.vstack([self.spread, row]))
 
-    def predict(self) -> tuple[Vector, Vector]:
-        """Return the posterior mean and standard deviation for each point."""
-        places = list(self.measured)
-        differs = np.array([value - self.prior[place] for place, value in self.measured.items()])
-        near = _likeness(self.axes, self.axes[places])
-        factor = np.linalg.cholesky(near[places] + _NOISE**2 * np.eye(len(places)))
-        spread = np.linalg.solve(factor, near.T)
-        mean = self.prior + spread.T @ np.linalg.solve(factor, differs)
-        variance = _DEVIATION**2 - (spread**2).sum(axis=0)
-        return mean, np.sqrt(np.maximum(variance, 1e-12))
+    def expected_gains(self, best: float) -> Vector:
+        """Return the expected improvements of all points on the best value."""
+        better, deviation = best - self.mean, np.sqrt(np.maximum(self.variance, 1e-12))
+        ratio = better / deviation
+        below = np.array([(1 + erf(value)) / 2 for value in (ratio / sqrt(2)).tolist()])
+        found: Vector = np.maximum(better * below + deviation * np.exp(-(ratio**2) / 2) / sqrt(2 * pi), 0.0)
+        return found
 
 
-def _likeness(axes: Vector, others: Vector) -> Vector:
-    """Return the covariances (Matern 5/2)."""
-    squares = ((axes[:, None, :] - others[None, :, :]) ** 2).sum(axis=-1)
-    distance = np.sqrt(5 * squares) / _LENGTH
+def _likeness(axes: Vector, other: Vector) -> Vector:
+    """Return the covariances of points with another one (Matern 5/2)."""
+    distance = np.sqrt(5 * ((axes - other) ** 2).sum(axis=-1)) / _LENGTH
     found: Vector = _DEVIATION**2 * (1 + distance + distance**2 / 3) * np.exp(-distance)
-    return found
-
-
-def _expected_gains(better: Vector, deviation: Vector) -> Vector:
-    """Return the expected improvements of points whose posterior means are better than the best value by `better`."""
-    ratio = better / deviation
-    below = np.array([(1 + erf(value / sqrt(2))) / 2 for value in ratio])
-    found: Vector = np.maximum(better * below + deviation * np.exp(-(ratio**2) / 2) / sqrt(2 * pi), 0.0)
     return found
 
 

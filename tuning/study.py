@@ -52,7 +52,7 @@ class StudiedKernel:
     @property
     def best(self) -> Record | None:
         """The record of the point that it gets; None where that is the default."""
-        point = self.search.known.best()
+        point = self.search.best()
         if point is None:
             return None
         return next(record for record in ranked(self.search.known.records) if record.point == point.axes())

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
+from backends.tensorir.space import Point
 from fusion.system.cpu_load import BUSY, QuietWait, watch
 from fusion.system.deadline import Deadline
 from tuning.budget import Allotment, allot, expected_gain
-from tuning.candidates import Candidate, Schedule
+from tuning.candidates import Candidate
 from tuning.canonical import canonical
 from tuning.decide import Decision
 from tuning.experiment import Experiment
@@ -86,7 +87,6 @@ class TunedNetwork:
         bench: Measures.
         searches: By kernel; of those that are to be measured.
         shares: Of each kernel, of the network's time.
-        schedule: Writes loops.
         limits: Of the searches.
         decisions: What was measured last of each kernel of several candidates.
         failure: Why nothing of it is measured any more.
@@ -96,7 +96,6 @@ class TunedNetwork:
     bench: NetworkBench
     searches: Mapping[str, KernelSearch]
     shares: dict[str, float]
-    schedule: Schedule
     limits: Limits
     decisions: dict[str, Decision] = field(default_factory=dict)
     failure: str = ""
@@ -201,7 +200,7 @@ class TunedNetwork:
     def task(self, environment: Environment) -> TuningTask | None:
         """Return the question what the network takes with the best points of its kernels; None where nobody can say
         what it is."""
-        points = {name: search.known.best() for name, search in self.searches.items()}
+        points = {name: search.best() for name, search in self.searches.items()}
         try:
             sums = {name: structure_of(each.kernel.source) for name, each in self.bench.kernels.items()}
         except Exception:  # of what has no text, TVM raises whatever it does
@@ -244,7 +243,7 @@ class TunedNetwork:
         no more."""
         for name in sorted(allotted, key=lambda name: -self.shares.get(name, 0.0)):
             for offer in allotted[name] if until.left > 0 else ():
-                candidate = self.bench.kernels[name].at(offer.point, self.schedule)
+                candidate = self._at(name, offer.point)
                 check()
                 if candidate is None:
                     self.searches[name].leave_out([offer.point])
@@ -253,8 +252,11 @@ class TunedNetwork:
 
     def best(self, name: str) -> Candidate | None:
         """Return the fastest candidate of a kernel that is to be measured; None where that is the default."""
-        point = self.searches[name].known.best()
-        return None if point is None else self.bench.kernels[name].at(point, self.schedule)
+        point = self.searches[name].best()
+        return None if point is None else self._at(name, point)
+
+    def _at(self, name: str, point: Point) -> Candidate | None:
+        return self.bench.kernels[name].at(point, self.searches[name].known.choices.emit)
 
     def _build(
         self, allotted: Allotment, bests: dict[str, Candidate], until: Deadline, check: Callable[[], None]
@@ -343,7 +345,7 @@ class TunedNetwork:
             search.leave_out([each.point for each in some if each.point is not None])
             return []
         self.decisions[name] = decision
-        best = search.known.best()
+        best = search.best()
         records = []
         for found in decision.times:
             point = some[found.candidate].point

@@ -28,6 +28,7 @@ from fusion.failures import cause
 _AVX512_LANES = 16
 _ANCHORED = "schedule_anchored"
 """The name in notes of whichever template claims a kernel with anchors."""
+_AT_POINT = "at_point"
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,20 @@ def schedule(
 
 def read_choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices | None:
     """Return the schedule space of `func`, of the first template that supports it; None if none does."""
-    for template in takers(func, Marks.of(func)):
-        try:
-            return _choices_of(template, func, machine, threads)
-        except Declined:
-            continue
-    return None
+    choices = _choices(func, machine, threads)
+    if choices is None:
+        return None
+
+    def emit(point: Point) -> Scheduled:
+        attempt = _Attempt(_AT_POINT, partial(choices.emit, point))
+        return _ranked(_first((attempt,), func, machine), func)
+
+    return replace(choices, emit=emit)
 
 
 def _attempts(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point | None) -> Iterator[_Attempt]:
     if point is not None:
-        yield _Attempt("at_point", lambda: _at_point(func, machine, threads, point))
+        yield _Attempt(_AT_POINT, lambda: _at_point(func, machine, threads, point))
     marks = Marks.of(func)
     for template in takers(func, marks):
         attempt = _default_of(template, func, machine, threads)
@@ -145,10 +149,20 @@ def _default_of(template: Template[Any, Any], func: tirx.PrimFunc, machine: Mach
 
 
 def _at_point(func: tirx.PrimFunc, machine: Machine, threads: int, point: Point) -> Scheduled:
-    choices = read_choices(func, machine, threads)
+    choices = _choices(func, machine, threads)
     if choices is None:
         raise Declined("it has no space")
     return choices.emit(point)
+
+
+def _choices(func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices | None:
+    """Return the space of the first template that supports `func`, whose kernels are as the template makes them."""
+    for template in takers(func, Marks.of(func)):
+        try:
+            return _choices_of(template, func, machine, threads)
+        except Declined:
+            continue
+    return None
 
 
 def _choices_of(template: Template[Any, Any], func: tirx.PrimFunc, machine: Machine, threads: int) -> Choices:

@@ -61,7 +61,8 @@ class Choices:
     Attributes:
         family: The name of the template.
         space: The space.
-        emit: Point -> the kernel scheduled by it.
+        emit: Point -> the kernel scheduled by it; its note says why where the template does not take the point. What
+            was read of the kernel is not read again for each point.
     """
 
     family: str

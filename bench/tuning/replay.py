@@ -12,18 +12,18 @@ from tuning.record import Record
 from tuning.search import Search, key_of
 from tuning.task import ALONE, Environment, TuningTask
 
-_NOISE = 0.02
+NOISE = 0.02
 """Deviation of the logarithms of what a search sees."""
-_ROUND = 4
+ROUND = 4
 """Points of a kernel that are measured before the search is asked again."""
 
 _TASK = TuningTask(ALONE, "", "", (), Environment("", "", 1, {}))
 
 
-def by_search(kernel: Judged, seed: int, most: int, batch: int = _ROUND) -> list[int]:
+def by_search(kernel: Judged, seed: int, most: int, batch: int = ROUND) -> list[int]:
     """Return the places of the points that a search measures, in order, the default's first; `most` at most."""
     rng = np.random.default_rng(seed)
-    seconds = np.array(kernel.space.seconds) * np.exp(_NOISE * rng.standard_normal(len(kernel.space.seconds)))
+    seconds = np.array(kernel.space.seconds) * np.exp(NOISE * rng.standard_normal(len(kernel.space.seconds)))
     cycles = np.maximum(np.array(kernel.cycles), 1.0)
     search = Search(kernel.points, np.log(cycles / cycles[0]))
     place_of = {key_of(point): place for place, point in enumerate(kernel.points)}

@@ -61,6 +61,9 @@ RECIPES = (
     classifier("convnext_t", "ConvNext", layer_scale_init_value=0.5),
 )
 
+RELATED = (classifier("resnet101", "ResNet", depths=[3, 4, 23, 3]),)
+"""What records of ResNet-50 are tried on."""
+
 _OPEN_ENCODER: OpenAxes = {**OPEN_TOKENS, "pooler_output": {0: "batch"}}
 OPEN_RECIPES = (
     _bert_tiny("bert_tiny_open", axes=_OPEN_ENCODER),

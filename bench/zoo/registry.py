@@ -26,7 +26,9 @@ SETS = {
     OPEN: (*architectures.OPEN_RECIPES, *trained.OPEN_RECIPES),
     BATCH: tuple(map(open_batch.open_batch, (*_FIRST, *_SECOND))),
 }
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipes in SETS.values() for recipe in recipes}
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe for recipes in (*SETS.values(), architectures.RELATED) for recipe in recipes
+}
 
 
 def names(which: str = ZOO) -> list[str]:

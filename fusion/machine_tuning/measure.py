@@ -27,7 +27,7 @@ def measure_kernels(
     turn. Points that were not built before it was `over` are left out."""
     questions = [kernel.question for kernel in kernels]
     with temporary_folder(_ROOM) as folder:
-        library = build_questions(questions, ctx.compiler, KernelLibrary(ctx.compiler), folder / "points.so", over)
+        library = build_questions(questions, KernelLibrary(ctx.compiler), folder / "points.so", over)
         if not library.questions:
             return []
         with MeasuringSession(folder) as session:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from backends.tensorir.space import Space
+from bench.tuning.by_trees import by_trees
 from bench.tuning.regret import Judged, by_machine_models, by_models
 from bench.tuning.replay import by_chance, by_search, by_tables
 from bench.tuning.thin import thinned
@@ -67,6 +68,19 @@ def test_a_replayed_search_measures_each_point_once_and_beats_what_does_not_lear
         drawn = by_chance(kernel, seed, 16)
         assert len(set(drawn)) == 16
         assert drawn[0] == 0
+
+
+def test_trees_that_kernels_share_find_what_each_alone_does_not() -> None:
+    """Points of the kind "b" are faster; those of the last kernel are the last ones by the tables."""
+    kernels = []
+    for number in range(12):
+        kinds = [float(place in ((19,) if number == 11 else (1, 3))) for place in range(20)]
+        space = MeasuredSpace([{"b": kind} for kind in kinds], [1.0 - 0.3 * kind for kind in kinds])
+        kernels.append(Judged(f"k{number}", "f", POINTS[:20], [1.0 + place for place in range(20)], space))
+    shared = by_trees(kernels, 0, 8, lambda kernel: kernel.family)
+    alone = by_trees(kernels, 0, 8, lambda kernel: kernel.name)
+    assert all(len(set(order)) == len(order) == 8 for order in (*shared, *alone))
+    assert kernels[-1].regret_of(shared[-1]) == 0 < kernels[-1].regret_of(alone[-1])
 
 
 def test_a_thinned_space_keeps_the_default_and_whole_lines_of_others() -> None:

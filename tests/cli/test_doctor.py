@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from backends.cuda import packages
 from backends.cuda.codegen import nvrtc
 from backends.cuda.libraries.cublaslt.library import LIBRARY as CUBLASLT
 from backends.cuda.libraries.cudnn.library import LIBRARY as CUDNN
+from fusion import context
 from fusion.cli import doctor
 from tests.backends.importable import importable
 
@@ -115,3 +117,17 @@ def test_a_broken_nvrtc_ends_no_report(body: str, told: str, tmp_path: Path, mon
     monkeypatch.setattr(nvrtc, "find_nvrtc", lambda: path)
     assert told in _compilers()["nvrtc"]
     assert path in _compilers()["nvrtc"]
+
+
+def test_which_model_of_the_machine_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(model: object) -> str:
+        monkeypatch.setattr(context, "resolve", lambda: SimpleNamespace(model=model))
+        (found,) = doctor._model()
+        return found.value
+
+    assert told(None) == "none: fusion tune --machine makes one"
+    made = SimpleNamespace(kernels=63, points=3696, made_at=0.0, errors={"matmul": 0.1, "conv2d": 0.2})
+    assert told(made).startswith("of 63 kernels at 3696 points, 19")
+    assert told(made).endswith("ranks conv2d, matmul")
+    made.errors = {}
+    assert told(made).endswith("ranks no kernels: the tables are as good")

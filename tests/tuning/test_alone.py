@@ -39,7 +39,7 @@ def questions() -> list[SpaceQuestion]:
 
 def test_each_question_has_a_record_of_each_point(questions: list[SpaceQuestion], tmp_path: Path) -> None:
     toolchain = KernelLibrary(CTX.compiler)
-    library = build_questions(questions, CTX.compiler, toolchain, tmp_path / "points.so", lambda: False)
+    library = build_questions(questions, toolchain, tmp_path / "points.so", lambda: False)
     with MeasuringSession(tmp_path) as session:
         records = measure_questions(library, session, CTX.threads, 3, 20.0)
     for question in questions:
@@ -66,7 +66,7 @@ def test_no_candidate_finds_weights_that_another_one_left_in_a_cache(
     questions: list[SpaceQuestion], tmp_path: Path
 ) -> None:
     """Each has its own, as far as there is memory for them; the rows are those that the default has read before."""
-    library = build_questions(questions, CTX.compiler, KernelLibrary(CTX.compiler), tmp_path / "w.so", lambda: False)
+    library = build_questions(questions, KernelLibrary(CTX.compiler), tmp_path / "w.so", lambda: False)
     session: Any = Asked()
     measure_questions(library, session, CTX.threads, 3, 20.0)
     (experiment,) = session.experiments
@@ -85,22 +85,18 @@ def test_large_weights_have_few_copies(questions: list[SpaceQuestion]) -> None:
 
 
 def test_what_is_late_is_left_out(questions: list[SpaceQuestion], tmp_path: Path) -> None:
-    library = build_questions(questions, CTX.compiler, KernelLibrary(CTX.compiler), tmp_path / "none.so", lambda: True)
+    library = build_questions(questions, KernelLibrary(CTX.compiler), tmp_path / "none.so", lambda: True)
     assert not library.questions
 
 
-@dataclass(frozen=True)
-class Refusing:
-    """A compiler of which the template takes all points of these kernels but the default."""
-
-    defaults: tuple[Point, ...]
-
-    def schedule(self, source: tirx.PrimFunc, point: Point) -> Scheduled:
-        made = CTX.compiler.schedule(source, point)
-        return replace(made, note="declined") if point in self.defaults else made
-
-
 def test_without_its_default_a_kernel_is_left_out(questions: list[SpaceQuestion], tmp_path: Path) -> None:
-    compiler: Any = Refusing(tuple(question.known.choices.space.default for question in questions[:1]))
-    library = build_questions(questions[:1], compiler, KernelLibrary(CTX.compiler), tmp_path / "rest.so", lambda: False)
+    choices = questions[0].known.choices
+
+    def emit(point: Point) -> Scheduled:
+        made = choices.emit(point)
+        return replace(made, note="declined") if point == choices.space.default else made
+
+    known = replace(questions[0].known, choices=replace(choices, emit=emit))
+    refusing = replace(questions[0], known=known)
+    library = build_questions([refusing], KernelLibrary(CTX.compiler), tmp_path / "rest.so", lambda: False)
     assert not library.questions
