@@ -68,15 +68,15 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return str(dtype.name)
 
 
-def allocate(size: int) -> np.ndarray:
-    """Return `size` zero bytes, as uint8, at an address that is a multiple of `ALIGNMENT`.
+def allocate(size: int, *, zeroed: bool = True) -> np.ndarray:
+    """Return `size` bytes, zeros unless told otherwise, as uint8, at an address that is a multiple of `ALIGNMENT`.
 
     Raises:
         LimitError: There is not that much memory.
     """
     check_memory((size,), 1, "memory of a compiled module")
     try:
-        raw = np.zeros(size + ALIGNMENT, np.uint8)
+        raw = (np.zeros if zeroed else np.empty)(size + ALIGNMENT, np.uint8)
     except MemoryError as error:
         raise LimitError(f"there is no memory for {size:,} bytes", where="memory of a compiled module") from error
     start = -raw.ctypes.data % ALIGNMENT

@@ -17,12 +17,10 @@ from fusion.errors import SavedFileError
 from fusion.extents import Sizes
 from fusion.library import LoadedLibrary
 from fusion.lowered import Lowered
-from fusion.module.advise_results import advise_results
 from fusion.module.check_returned import check_returned, name_libraries
 from fusion.module.linker import load_linked
 from fusion.module.plan import RunPlan
 from fusion.module.preallocate import preallocate
-from fusion.module.settings import settings_of, system_of
 from fusion.module.storages import share_by_order
 from fusion.module.write_objects import why_not_linked, writing_code
 from fusion.stages import stage
@@ -66,8 +64,6 @@ def build(lowered: Lowered, n_inputs: int, ctx: Context, *, sizes: Sequence[Size
         mod, plan = preallocate(planned, n_inputs, first)
         others = tuple(preallocate(planned, n_inputs, each)[1] for each in rest)
         mod = check_returned(mod)
-        if system_of(settings_of(ctx)) == "linux":
-            mod = advise_results(mod)
         mod = tvm.transform.Sequential(_to_vm_calls())(mod)
         mod = name_libraries(drop_checks(mod, n_inputs))
         mod = transform.AttachGlobalSymbol()(mod)

@@ -26,7 +26,7 @@ from fusion.signature import FallbackNode, TensorSpec
 from fusion.symbolic.open_weights import Count, Counted, CountedRuns, TableWindow
 from fusion.tensors import tensor_bytes
 
-FORMAT = 16
+FORMAT = 17
 """Raised when a file of the old form cannot be read any more."""
 
 
@@ -74,6 +74,7 @@ class StoredOpenPlan:
 
     typical_sizes: Mapping[str, int]
     buffers: tuple[tuple[Extent, ...], ...]
+    given: tuple[tuple[Extent, ...], ...]
     arguments: tuple[tuple[tuple[Extent, ...], ...], ...]
     dims: tuple[tuple[str, ...], ...]
     derived: tuple[DerivedSize, ...]
@@ -209,7 +210,7 @@ def _check_calls(form: StoredForm, plan: RunPlan) -> None:
     specs = zip(shapes, form.inputs, strict=True)
     inputs = [_bytes(shape, spec.dtype) if spec.is_tensor else 0 for shape, spec in specs]
     weights, buffers = ([_bytes(held.shape, held.dtype) for held in kind] for kind in (form.weight_types, plan.buffers))
-    there = {"input": inputs, "weight": weights, "buffer": buffers}
+    there = _places(inputs, weights, buffers) | _given(plan, [result.shape for result in plan.given])
     for call in plan.calls:
         for argument in (*call.arguments, *(condition.tensor for condition in call.conditions)):
             _check_argument(call, argument, argument.shape, there)
@@ -224,6 +225,8 @@ def _check_open(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan) -> None
     for dims, spec in zip(opened.dims, form.inputs, strict=True):
         if [int(dim) if is_number(dim) else None for dim in dims] != list(spec.shape or ()):
             raise ValueError(f"the form for all sizes has other dimensions of input {spec.name!r}")
+    if len(opened.given) != len(plan.given):
+        raise ValueError("the form for all sizes is given memory for other results than its plan")
     _check_sizes(form, opened)
     for place in (0, 1):
         corner = {symbol: bounds[place] for symbol, bounds in opened.bounds.items()}
@@ -234,7 +237,7 @@ def _check_sizes(form: StoredForm, opened: StoredOpenPlan) -> None:
     """Raise unless the sizes that extents depend on are those of inputs, or follow from these."""
     following = {size.symbol for size in opened.derived}
     known = {dim for dims in opened.dims for dim in dims if not is_number(dim)} - following
-    extents = [extent for shape in opened.buffers for extent in shape]
+    extents = [extent for shape in (*opened.buffers, *opened.given) for extent in shape]
     extents += [extent for shapes in opened.arguments for shape in shapes for extent in shape]
     extents += [extent for weight in opened.weights for extent in (*weight.shape, *weight.source.extents)]
     extents += [extent for info in form.kernels.values() if info.sized is not None for extent in info.sized.extents()]
@@ -299,7 +302,7 @@ def _check_open_calls(form: StoredForm, plan: RunPlan, opened: StoredOpenPlan, s
             raise ValueError(f"numbers of {counted} behind one another are not of {shape}")
     buffers = [_bytes(at(extents), held.dtype) for extents, held in zip(opened.buffers, plan.buffers, strict=True)]
     weights = [_bytes(held.shape, held.dtype) for held in form.weight_types]
-    there = {"input": inputs, "weight": weights, "buffer": buffers}
+    there = _places(inputs, weights, buffers) | _given(plan, [at(extents) for extents in opened.given])
     for call, taken in zip(plan.calls, opened.arguments, strict=True):
         for argument, extents in zip(call.arguments, taken, strict=True):
             _check_argument(call, argument, at(extents), there)
@@ -319,13 +322,38 @@ def _are_behind_one_another(parts: Sequence[tuple[int, ...]], whole: tuple[int, 
     return whole == (sum(length for (length,) in parts),)
 
 
+_Place = tuple[str, int]
+"""Kind and number of what kernels are called with."""
+
+
+def _places(inputs: Sequence[int], weights: Sequence[int], buffers: Sequence[int]) -> dict[_Place, int]:
+    """Return the bytes in each place."""
+    kinds = {"input": inputs, "weight": weights, "buffer": buffers}
+    return {(kind, number): size for kind, sizes in kinds.items() for number, size in enumerate(sizes)}
+
+
+def _given(plan: RunPlan, shapes: Sequence[tuple[int, ...]]) -> dict[_Place, int]:
+    """Return the bytes of each result that runs are given memory for, which have these shapes.
+
+    Raises:
+        ValueError: One is no result, or is given twice.
+    """
+    found = {
+        (held.kind, held.index): _bytes(shape, held.dtype) for held, shape in zip(plan.given, shapes, strict=True)
+    }
+    if len(found) < len(plan.given) or any(held not in plan.results for held in plan.given):
+        raise ValueError("memory is given for what is no result")
+    return found
+
+
 def _check_argument(
-    call: KernelCall, argument: Argument, shape: tuple[int, ...], there: Mapping[str, Sequence[int]]
+    call: KernelCall, argument: Argument, shape: tuple[int, ...], there: Mapping[_Place, int]
 ) -> None:
-    """Raise unless an argument of `shape` is no larger than what is there in its place: `there` has the bytes of each,
-    by kind."""
-    size, held = _bytes(shape, argument.dtype), there.get(argument.kind, [])
-    if argument.kind != "fresh" and not (0 <= argument.index < len(held) and size <= held[argument.index]):
+    """Raise unless an argument of `shape` is no larger than what is there in its place. Of "fresh" memory that is not
+    given, code asks for what it needs."""
+    size, place = _bytes(shape, argument.dtype), (argument.kind, argument.index)
+    held = there.get(place, size if argument.kind == "fresh" else -1)
+    if size > held:
         raise ValueError(f"kernel {call.kernel!r} takes {size} bytes of {argument.kind} {argument.index}")
 
 

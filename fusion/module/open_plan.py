@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import product
 
 from fusion.extents import Extent, Sizes
-from fusion.module.plan import KernelCall, RunPlan, TensorPlan
+from fusion.module.plan import Argument, KernelCall, RunPlan, TensorPlan
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.tensors import tensor_bytes
@@ -24,6 +24,7 @@ class OpenRunPlan:
         typical: The plan at `typical_sizes`. Which activations share memory is decided there: they never live
             together at others either.
         buffers: The extents of each of its buffers.
+        given: Those of the results that it is given memory for.
         arguments: Those of what each call of a kernel takes.
         dims: The dimensions of the inputs.
         bounds: The sizes of each symbol.
@@ -33,6 +34,7 @@ class OpenRunPlan:
     typical: RunPlan
     typical_sizes: Sizes
     buffers: tuple[Shape, ...]
+    given: tuple[Shape, ...]
     arguments: tuple[tuple[Shape, ...], ...]
     dims: OpenDims
     bounds: Mapping[str, range]
@@ -93,7 +95,12 @@ class OpenRunPlan:
         storages = [0] * len(self.typical.storages)
         for tensor in known:
             storages[tensor.storage] = max(storages[tensor.storage], tensor_bytes(tensor.shape, tensor.dtype))
-        return replace(self.typical, storages=tuple(storages), buffers=tuple([known[place] for place in places]))
+        buffers = tuple([known[place] for place in places])
+        return replace(self.typical, storages=tuple(storages), buffers=buffers, given=self._given_at(sizes))
+
+    def _given_at(self, sizes: Sizes) -> tuple[Argument, ...]:
+        pairs = zip(self.typical.given, self.given, strict=True)
+        return tuple([replace(held, shape=tuple([extent.at(sizes) for extent in shape])) for held, shape in pairs])
 
     def result_bytes(self, sizes: Sizes) -> int:
         """Return the bytes of `RunPlan.results` at all sizes of a call."""

@@ -107,12 +107,13 @@ class OpenArena:
         sizes = opened.dims.all_sizes(sizes)
         plan = opened.at(sizes)
         inputs = list(zip(program.inputs, shapes, strict=True))
-        given = sum(tensor_bytes(shape, spec.dtype) for spec, shape in inputs)
-        check_run(given, sum(plan.storages), opened.result_bytes(sizes))
+        read = sum(tensor_bytes(shape, spec.dtype) for spec, shape in inputs)
+        check_run(read, sum(plan.storages), opened.result_bytes(sizes))
         slots = tuple(InputSlot(spec, shape, of_many=True) for spec, shape in inputs)
         values = [self._weight(place, sizes) for place in range(len(opened.weights))]
         buffers = self._buffers(plan)
-        arena = Arena(slots, buffers, (*map(as_tensor, values), *program.weights, *buffers))
+        given = tuple(map(program.results.giver, plan.given))
+        arena = Arena(slots, buffers, (*map(as_tensor, values), *program.weights, *buffers), given)
         shared = [*self._largest.values(), *(weight.table for weight in opened.weights)]
         made = [value for value in values if not any(np.may_share_memory(value, each) for each in shared)]
         return _Frame(arena, sum(value.nbytes for value in made))

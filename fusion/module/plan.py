@@ -83,12 +83,14 @@ class RunPlan:
     Attributes:
         storages: Size in bytes of each storage; activations that never live together share one.
         buffers: The activations, in the order in which `main` takes them after inputs and weights.
+        given: The "fresh" memory that `main` takes after the buffers, for results; that of others it asks for itself.
         calls: Kernel calls in the order of execution; calls with a value that is not a tensor are left out.
         outputs: The outputs in order.
     """
 
     storages: tuple[int, ...]
     buffers: tuple[TensorPlan, ...]
+    given: tuple[Argument, ...]
     calls: tuple[KernelCall, ...]
     outputs: tuple[OutputPlan, ...]
 

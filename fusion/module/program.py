@@ -19,6 +19,7 @@ from fusion.module import (
 from fusion.module.arenas import Arenas
 from fusion.module.input_slot import InputSlot, to_array
 from fusion.module.plan import KernelCall, OutputPlan, RunPlan, allocate_buffers
+from fusion.module.result_memory import ResultMemory
 from fusion.runtime import Tensor
 from fusion.signature import TensorSpec
 from fusion.system.memory import check_run
@@ -28,7 +29,7 @@ from fusion.threads import on_live_pool
 _CPU = 1
 """DLPack's number of the CPU."""
 _POOLED_ALLOCATOR = 2
-"""TVM's number of the pooled allocator, which reuses the memory of outputs for later ones of the same size."""
+"""TVM's number of the pooled allocator, which reuses the memory of small outputs for later ones of the same size."""
 
 
 class Program(Protocol):
@@ -64,11 +65,13 @@ class Arena:
         slots: A slot for each input, to which its array is bound.
         buffers: The activations of the plan.
         constants: The arguments of `main` after the inputs: weights, then buffers.
+        given: Each returns memory for a result, which come after these.
     """
 
     slots: tuple[InputSlot, ...]
     buffers: tuple[Tensor, ...]
     constants: tuple[Tensor, ...]
+    given: tuple[Callable[[], Tensor], ...]
 
     def at(self, arrays: Sequence[np.ndarray]) -> Arena:
         """See `RunMemory`."""
@@ -95,6 +98,7 @@ class KernelProgram:
         self.plan = plan
         self.weights = weights
         self.inputs = inputs
+        self.results = ResultMemory()
         self.arenas = Arenas(self._make_memory)
         self.threads = threads
         self.subgraphs = subgraphs
@@ -127,8 +131,9 @@ class KernelProgram:
         arena = memory.at(arrays)
         # A strict zip takes 0.5 us, as long as the shortest kernels; `CompiledModule` has checked the number of arrays.
         tensors = list(map(InputSlot.bind, arena.slots, arrays))
+        given = [take() for take in arena.given]
         try:
-            result = self._main(*tensors, *arena.constants)
+            result = self._main(*tensors, *arena.constants, *given)
         except Exception as error:  # TVM raises RuntimeError, ValueError, its own classes and what fallbacks raise
             raise _as_raised(error) from error
         fields = [result] if isinstance(result, Tensor) else result
@@ -144,7 +149,7 @@ class KernelProgram:
         check_run(inputs, sum(self.plan.storages), results)
         slots = tuple(InputSlot(spec, spec.extents) for spec in self.inputs)
         buffers = allocate_buffers(self.plan)
-        return Arena(slots, buffers, (*self.weights, *buffers))
+        return Arena(slots, buffers, (*self.weights, *buffers), tuple(map(self.results.giver, self.plan.given)))
 
 
 def _as_raised(error: Exception) -> FusionError:

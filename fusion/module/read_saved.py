@@ -198,6 +198,7 @@ def _load_open(
         typical=plan,
         typical_sizes=stored.typical_sizes,
         buffers=stored.buffers,
+        given=stored.given,
         arguments=stored.arguments,
         dims=known,
         bounds=_ranges(stored.bounds),

@@ -164,6 +164,7 @@ def _describe_open(plan: OpenRunPlan, weights: _Weights) -> StoredOpenPlan:
     return StoredOpenPlan(
         typical_sizes=plan.typical_sizes,
         buffers=plan.buffers,
+        given=plan.given,
         arguments=plan.arguments,
         dims=dims,
         derived=plan.dims.derived,

@@ -109,6 +109,7 @@ def join_plans(typical: RunPlan, others: Sequence[RunPlan], model: OpenModel) ->
         typical=typical,
         typical_sizes={symbol: model.fit.probes[0][symbol] for symbol in model.dims.symbols},
         buffers=shapes([plan.buffers for plan in plans]),
+        given=shapes([plan.given for plan in plans]),
         arguments=tuple(shapes([call.arguments for call in each]) for each in calls),
         dims=model.dims,
         bounds=model.bounds,

@@ -13,6 +13,7 @@ def plan(sizes: list[int], calls: list[list[int]], outputs: tuple[int, ...] = ()
     return RunPlan(
         tuple(sizes),
         tuple(TensorPlan(number, (size,), _DTYPE) for number, size in enumerate(sizes)),
+        (),
         tuple(KernelCall("kernel", tuple(buffer(each, sizes) for each in tensors), ()) for tensors in calls),
         tuple(OutputPlan(_DTYPE, False, buffer(each, sizes)) for each in outputs),
     )
@@ -27,7 +28,7 @@ def places(found: RunPlan) -> list[int]:
 
 
 def shared(apart: RunPlan, most: int = 1 << 20) -> RunPlan:
-    return share_by_order(apart, RunPlan((most,), (), (), ()))
+    return share_by_order(apart, RunPlan((most,), (), (), (), ()))
 
 
 def test_a_chain_has_two_storages() -> None:
@@ -50,6 +51,6 @@ def test_what_is_read_after_the_run_is_nobody_elses() -> None:
 
 def test_too_much_memory_is_that_of_calls_in_turn() -> None:
     apart = plan([100] * 6, [[0], [1], [2], [3], [4], [0, 1, 2, 3, 4, 5]])
-    in_turn = RunPlan((299,), (), (), ())
+    in_turn = RunPlan((299,), (), (), (), ())
     assert share_by_order(apart, in_turn) is in_turn
-    assert sum(share_by_order(apart, RunPlan((300,), (), (), ())).storages) == 600
+    assert sum(share_by_order(apart, RunPlan((300,), (), (), (), ())).storages) == 600
