@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import fusion
@@ -44,8 +45,8 @@ class Related:
 
     def gain(self, name: str) -> float:
         """Return by which share of the default's time a module is faster, in the median of the rounds."""
-        default, mine = (self.result.engines[each].latency_ms for each in (OURS, name))
-        return 1 - mine / default if mine and default else 0.0
+        default, mine = (self.result.engines[each].rounds_ms for each in (OURS, name))
+        return median([1 - its / before for before, its in zip(default, mine, strict=True)])
 
 
 def main() -> int:
@@ -79,16 +80,15 @@ def compare(first: str, then: str, budget: str, plan: ComparisonPlan) -> Related
 
 def text(found: Related) -> str:
     """Return the report as Markdown."""
-    engines = found.result.engines
     rows = [
-        [each, markdown.number(engines[each].latency_ms, ".3f"), f"{found.gain(each):.1%}"]
-        for each in (OURS, OTHER_S, OWN)
-    ]
-    baseline = [protocol.BASELINE, markdown.number(engines[protocol.BASELINE].latency_ms, ".3f"), ""]
+        [each, markdown.number(its.latency_ms, ".3f"), f"{min(its.rounds_ms):.3f} to {max(its.rounds_ms):.3f}",
+         f"{found.gain(each):.1%}"]
+        for each, its in found.result.engines.items() if its.rounds_ms
+    ]  # fmt: skip
     return "\n".join([
         f"{found.result.model}: medians over the rounds.",
         "",
-        markdown.table(["module", "ms", "faster by"], [*rows, baseline]),
+        markdown.table(["module", "ms", "rounds", "faster by"], rows),
         *(f"- {line}" for line in found.said),
         *notes(found.result),
         "",
