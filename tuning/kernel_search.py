@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from backends.tensorir.space import Point
 from tuning.canonical import canonical
-from tuning.known import KnownKernel, best_point
+from tuning.known import KnownKernel, ranked
 from tuning.machine_model import MachineModel
 from tuning.record import Record
 from tuning.search import Offer, Search, key_of
@@ -43,7 +43,13 @@ class KernelSearch:
 
     def best(self) -> Point | None:
         """Return the best point that beats the default; None if none does."""
-        return best_point(self.known.records, self.search.find)
+        record = self.best_record()
+        return None if record is None else self.search.find(record.point)
+
+    def best_record(self) -> Record | None:
+        """Return the record of that point. Those of points that the space does not have are ignored."""
+        records = ranked(self.known.records)
+        return next((record for record in records if self.search.find(record.point) is not None), None)
 
     def offers(self, most: int) -> list[Offer]:
         """Return up to `most` points that are worth measuring: see `Search.offers`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
@@ -46,7 +46,8 @@ class KnownKernel:
     def best(self) -> Point | None:
         """Return the best point that beats the default; None if none does. Records of points that the space does not
         have are ignored."""
-        return best_point(self.records, self.choices.space.find)
+        find = self.choices.space.find
+        return next((point for record in ranked(self.records) if (point := find(record.point)) is not None), None)
 
     def seconds(self) -> float | None:
         """Return the seconds of a call at the best point, or else the default; None if that was not measured."""
@@ -158,12 +159,6 @@ def ranked(records: Iterable[Record]) -> list[Record]:
     """Return the records whose points beat the default, the best first."""
     wins = [record for record in records if record.wins]
     return sorted(wins, key=lambda record: (record.ratio, canonical(record.point)))
-
-
-def best_point(records: Iterable[Record], find: Callable[[Mapping[str, int]], Point | None]) -> Point | None:
-    """Return the point of the best record that beats the default, among those of which `find` returns the point; None
-    if there is none."""
-    return next((point for record in ranked(records) if (point := find(record.point)) is not None), None)
 
 
 def newest(records: Iterable[Record]) -> tuple[Record, ...]:

@@ -9,7 +9,6 @@ from math import exp
 
 from tuning.job_log import JobLog
 from tuning.kernel_search import KernelSearch
-from tuning.known import ranked
 from tuning.record import Record
 
 
@@ -52,10 +51,7 @@ class StudiedKernel:
     @property
     def best(self) -> Record | None:
         """The record of the point that it gets; None where that is the default."""
-        point = self.search.best()
-        if point is None:
-            return None
-        return next(record for record in ranked(self.search.known.records) if record.point == point.axes())
+        return self.search.best_record()
 
     @property
     def failed(self) -> int:

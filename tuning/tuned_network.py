@@ -345,14 +345,16 @@ class TunedNetwork:
             search.leave_out([each.point for each in some if each.point is not None])
             return []
         self.decisions[name] = decision
-        best = search.best()
+        best = search.best_record()
         records = []
         for found in decision.times:
             point = some[found.candidate].point
+            before = best if best is not None and point is not None and best.point == point.axes() else None
             # A network that is not faster says nothing against what was the best before.
-            if point is not None and (session.is_faster or best is None or key_of(point) != key_of(best)):
-                wins = session.is_faster and found.candidate == decision.candidate
-                records.append(found.record(search.known.task, point.axes(), wins=wins, measured_at=session.now))
+            if point is not None and (session.is_faster or before is None):
+                record = found.record(search.known.task, point.axes(), wins=False, measured_at=session.now)
+                wins = found.candidate == decision.candidate or (not decision.candidate and _outlasts(record, before))
+                records.append(replace(record, wins=session.is_faster and wins))
         search.keep(records)
         if session.is_late or self._offers_of(search):
             return records
@@ -370,6 +372,13 @@ class TunedNetwork:
                 record = made.get((task.key, key_of(each.offer.point)))
                 if record is not None:
                     yield MeasuredPoint(name, each.candidate.made.tile, record.failed)
+
+
+def _outlasts(record: Record, before: Record | None) -> bool:
+    """Return whether a point that was the best `before` stays so where none won: if it is faster than the default by
+    both of its last measurements together. It is measured in each round, and offered no more: if it had to win each by
+    more than noise, it would be lost sooner or later."""
+    return before is not None and record.ratio * before.ratio < 1
 
 
 @dataclass(frozen=True)
