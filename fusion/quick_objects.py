@@ -24,6 +24,8 @@ _element, _size = _ffi_api.ArrayGetItem, _ffi_api.ArraySize
 def _item(array: Any, place: Any) -> Any:
     if type(place) is int and 0 <= place < _size(array):
         return _element(array, place)
+    if type(place) is slice:
+        return [_element(array, each) for each in range(*place.indices(_size(array)))]
     return _get(array, place)
 
 

@@ -101,20 +101,26 @@ def _graph_lines(graph: relax.Function) -> tuple[OperatorLine, ...]:
 
 
 def _line(value: relax.Expr, is_known: bool = False, unchecked: tuple[int, ...] = ()) -> OperatorLine:
-    name = call_name(value)
-    parts = [name, _type_text(value)]
+    name, (kind, sizes) = call_name(value), _type_of(value)
+    text, place = f"{name} {kind}", ""
     if isinstance(value, relax.Call):
-        parts += [str(value.attrs), *filter(None, map(_numbers_given, value.args[:]))]
-    place = _place_given(operand(value, "indices")) if name == "take" else ""
-    text = " ".join([*parts, *filter(None, [place])])
-    numbers = tuple(map(int, _NUMBER.findall(text)))
-    return OperatorLine(name, _NUMBER.sub("#", text), numbers, is_known, unchecked, reads_one=bool(place))
+        attributes, place = value.attrs, _place_given(operand(value, "indices")) if name == "take" else ""
+        parts = ["" if attributes is None else str(attributes), *map(_numbers_given, value.args[:]), place]
+        given, numbers = _without_numbers(" ".join(filter(None, parts)))
+        text, sizes = f"{text} {given}", (*sizes, *numbers)
+    return OperatorLine(name, text, sizes, is_known, unchecked, reads_one=bool(place))
 
 
-def _type_text(value: relax.Expr) -> str:
-    """Return a text of the type of `value`: TVM takes 70 us to write one."""
+def _without_numbers(text: str) -> Content:
+    return (_NUMBER.sub("#", text), tuple(map(int, _NUMBER.findall(text)))) if text else ("", ())
+
+
+def _type_of(value: relax.Expr) -> Content:
+    """Return the type of `value`: TVM takes 70 us to write one."""
     kind, shape = value.ty, known_shape(value)
-    return str(kind) if shape is None or kind.vdevice is not None else f"{kind.dtype} {shape}"
+    if shape is not None and kind.vdevice is None:
+        return f"{kind.dtype} of {len(shape)}", shape
+    return _without_numbers(str(kind))
 
 
 def _numbers_given(arg: relax.Expr) -> str:

@@ -25,6 +25,7 @@ from fusion.frontends.onnx.windows import refuse_small_image
 from fusion.shapes import known_shape
 from fusion.signature import TensorSpec
 
+_UNKNOWN = TypeProto()
 # Operators that read nothing of their input but its shape, so that it is not computed.
 _READ_SHAPES = frozenset({"EyeLike", "Shape", "Size"})
 # Operators whose output shape no constant could tell; only fallback nodes and the model's output read such values.
@@ -105,8 +106,7 @@ def _why_not_native(proto: NodeProto, scope: ValueScope) -> str:
     all are."""
     native = NATIVE_DTYPES | ({TensorProto.FLOAT8E8M0} if proto.op_type == "Cast" else frozenset())
     for name in filter(None, proto.input):
-        kind = scope.types.get(name, TypeProto())
-        shape = known_dims(kind)
+        shape, kind = scope.shape(name), scope.types.get(name, _UNKNOWN)
         if shape is None and kind.WhichOneof("value") in (None, "tensor_type"):
             maker = scope.opened_by.get(name)
             return f"only a run knows the shape of its input {name!r}" + (f", because of {maker}" if maker else "")

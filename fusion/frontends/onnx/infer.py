@@ -12,6 +12,7 @@ from onnx import TensorProto, TypeProto, numpy_helper, shape_inference
 
 from fusion.errors import InvalidModelError
 from fusion.frontends.onnx.checks.dims import text
+from fusion.frontends.onnx.infer_elementwise import infer_elementwise
 from fusion.frontends.onnx.node import attribute_of
 from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import ValueScope
@@ -60,9 +61,7 @@ def infer_types(
         InferenceError: The attributes and inputs of `node` contradict each other.
         InvalidModelError: These are of different element types.
     """
-    inferred = _infer(node, opset, scope) | pool_types(node, scope) | _places_in_a_scalar(node, scope)
-    inferred |= _resized(node, opset, scope) | _taken_of_a_row(node, scope)
-    inferred = _of_the_variables(node, opset, scope, inferred)
+    inferred = infer_elementwise(node, opset, scope) or _inferred(node, opset, scope)
     found: dict[str, TypeProto] = {}
     rests = any(name in scope.unsure for name in node.input)
     for name in node.output:
@@ -72,13 +71,22 @@ def infer_types(
         kind = claim if claimed else own
         if kind is None:
             continue
-        found[name] = TypeProto()  # of its own: converters say more of it, and the model stays as it is
-        found[name].CopyFrom(kind)
+        found[name] = kind
+        if kind is claim:  # converters say more of it, and the model stays as it is
+            found[name] = TypeProto()
+            found[name].CopyFrom(kind)
         if claimed and known_dims(kind) is not None:
             scope.claimed.add(name)
         if rests or name in scope.claimed:
             scope.unsure.add(name)
     return found
+
+
+def _inferred(node: onnx.NodeProto, opset: int, scope: ValueScope) -> dict[str, TypeProto]:
+    """Return what onnx's inference tells, or ONNX Runtime does otherwise; the types are nobody else's."""
+    inferred = _infer(node, opset, scope) | pool_types(node, scope) | _places_in_a_scalar(node, scope)
+    inferred |= _resized(node, opset, scope) | _taken_of_a_row(node, scope)
+    return _of_the_variables(node, opset, scope, inferred)
 
 
 def _places_in_a_scalar(node: onnx.NodeProto, scope: ValueScope) -> dict[str, TypeProto]:

@@ -124,7 +124,7 @@ class Node:
 
     def shape(self, index: int) -> Shape:
         """Return the shape of input `index`."""
-        shape = known_dims(self.scope.types[self.proto.input[index]])
+        shape = self.scope.shape(self.proto.input[index])
         if shape is None:
             raise Declined(f"the shape of input {index} depends on data")
         return shape
@@ -132,8 +132,11 @@ class Node:
     def dims(self, index: int) -> tuple[int | None, ...] | None:
         """Return what is known of the shape of input `index`: None for a size, or for all where the rank is not known
         or there is no such input."""
-        kind = self.scope.types.get(self.proto.input[index]) if self.has(index) else None
-        return None if kind is None else dims_of(kind)
+        if not self.has(index):
+            return None
+        name = self.proto.input[index]
+        shape, kind = self.scope.shape(name), self.scope.types.get(name)
+        return shape if shape is not None or kind is None else dims_of(kind)
 
     def dtype(self, index: int) -> str:
         """Return the dtype of input `index`."""

@@ -13,7 +13,7 @@ from tvm.relax import Expr
 
 from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.sizes_read import SizesRead
-from fusion.frontends.onnx.types import known_dims, type_of_tensor
+from fusion.frontends.onnx.types import Shape, known_dims, type_of_tensor
 from fusion.frontends.onnx.weights import Weights, constant
 
 
@@ -49,6 +49,7 @@ class ValueScope:
     made: dict[str, tuple[NodeProto, int]] = field(default_factory=dict)
     make: Callable[[str], None] = field(default=lambda name: None)
     _arrays: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+    _shapes: dict[str, tuple[TypeProto, Shape]] = field(default_factory=dict, init=False)
     _weights: Weights = field(default_factory=Weights, init=False)
 
     def add_constant(self, name: str, tensor: TensorProto) -> None:
@@ -60,16 +61,28 @@ class ValueScope:
         """Record the values that `weights` are."""
         self._weights = weights
         self._arrays.update(weights.arrays)
-        for name, tensor in weights.protos.items():
-            self.add_constant(name, tensor)
+        self.constants.update(weights.protos)
+        self.types.update(weights.types)
+
+    def shape(self, name: str) -> Shape | None:
+        """Return the shape of a value; None unless it is a tensor of which every dimension is known. It is read of each
+        type once: protobuf takes as long to tell five sizes as a converter takes for a node."""
+        kind = self.types.get(name)
+        if kind is None:
+            return None
+        before = self._shapes.get(name)
+        if before is not None and before[0] is kind:
+            return before[1]
+        shape = known_dims(kind)
+        if shape is not None:  # of other types converters say more
+            self._shapes[name] = kind, shape
+        return shape
 
     def note_open(self, node: NodeProto, where: str) -> None:
         """Record of what `node` makes, which errors name `where`, with which node it begins that only a run knows the
         shape."""
-        before = (self.opened_by[name] for name in node.input if name in self.opened_by)
-        maker = next(before, where)
-        open_ones = (name for name in node.output if name and known_dims(self.types.get(name)) is None)
-        self.opened_by.update(dict.fromkeys(open_ones, maker))
+        maker = next((self.opened_by[name] for name in node.input if name in self.opened_by), where)
+        self.opened_by.update({name: maker for name in node.output if name and self.shape(name) is None})
 
     def beside(self) -> ValueScope:
         """Return a scope that begins with these types and constants, and computes none of these values."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from fusion.frontends.nan_note import nan_note
 from fusion.frontends.onnx.declarations import LARGE
 from fusion.frontends.onnx.external_data import WeightFiles
 from fusion.frontends.onnx.parts import tensors
+from fusion.frontends.onnx.types import type_of_tensor
 from fusion.tensors import ALIGNMENT, aligned_copy, as_numpy, as_tensor
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
@@ -36,6 +38,11 @@ class Weights:
     protos: Mapping[str, TensorProto] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     _operands: dict[str, Expr] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def types(self) -> Mapping[str, onnx.TypeProto]:
+        """The type of each, for all imports."""
+        return {name: type_of_tensor(tensor) for name, tensor in self.protos.items()}
 
     @classmethod
     def of(cls, graph: onnx.GraphProto, files: WeightFiles | None = None) -> Weights:
