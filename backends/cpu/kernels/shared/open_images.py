@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.tirx import ForKind
@@ -70,6 +70,12 @@ class OpenGrid:
             most = tirx.Select(by_rows, fewer, most) if parts >= threads else fewer
         return OpenGrid(images, rows, tirx.max(tirx.min(most, int64(rows)), int64(1)), parts, threads)
 
+    def in_bands(self) -> OpenGrid:
+        """Return it with images that are no even shares of threads in more bands, before channels are cut."""
+        if self.threads == 1:
+            return self
+        return replace(self, most_rows=_even(self.images, self.rows, self.most_rows, self.threads))
+
     @contextmanager
     def tasks(self, nest: Nest) -> Iterator[OpenTask]:
         """Open the loop over tasks."""
@@ -91,13 +97,28 @@ class OpenGrid:
         would wait for others without that, all the same."""
         if self.threads == 1 or self.parts == 1:
             return int64(1)
-        rows = int64(self.images) * self.rows
-        busiest = tirx.truncdiv(bands + (self.threads - 1), int64(self.threads)) * longest
-        is_even = busiest * self.threads <= rows + tirx.truncdiv(rows, int64(_UNEVEN))
+        is_even = _is_even(int64(self.images) * self.rows, bands, longest, self.threads)
         return tirx.Select(is_even, int64(1), int64(min(self.parts, self.threads)))
 
     def __str__(self) -> str:
         return f"open images, {self.parts} parts of the channels"
+
+
+def _is_even(rows: Expr, bands: Expr, longest: Expr, threads: int) -> Expr:
+    """Return whether no thread waits for others for long, where `rows` are in so many bands of up to `longest`."""
+    busiest = tirx.truncdiv(bands + (threads - 1), int64(threads)) * longest
+    return busiest * threads <= rows + tirx.truncdiv(rows, int64(_UNEVEN))
+
+
+def _even(images: Extent, rows: Extent, most: Expr, threads: int) -> Expr:
+    """Return how many rows a band has at most, at least 1 and at most `most` of each of the images: fewer where threads
+    have no even share of the bands, as those of 3 images, and have one where each image is as many bands as threads, or
+    times as many."""
+    bands = tirx.truncdiv(rows + (most - 1), most)
+    whole = tirx.truncdiv(bands + (threads - 1), int64(threads)) * threads
+    longest = tirx.truncdiv(rows + (bands - 1), bands)
+    is_even = _is_even(int64(images) * rows, int64(images) * bands, longest, threads)
+    return tirx.Select(tirx.any(is_even, whole > rows), most, tirx.truncdiv(rows + (whole - 1), whole))
 
 
 def _place_of(task: Expr, every: Expr) -> tuple[Expr, Expr]:

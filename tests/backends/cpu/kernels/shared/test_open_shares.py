@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from tvm import tirx
 from tvm.sym import Analyzer
 
+from backends.cpu.kernels.depthwise.emit_open import RowShares
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking
 from backends.cpu.kernels.shared.open_images import OpenGrid, _place_of
@@ -31,7 +34,10 @@ def test_many_rows_are_cut_into_whole_turns(threads: int) -> None:
 
 @pytest.mark.parametrize(
     ("images", "rows", "parts", "threads", "cuts"),
-    [(3, 12, 15, 2, 2), (4, 12, 15, 2, 1), (1, 3, 30, 2, 2), (1, 40, 30, 2, 1), (17, 12, 15, 2, 1), (3, 12, 1, 2, 1)],
+    [
+        (3, 3, 15, 2, 2), (3, 12, 15, 2, 2), (4, 12, 15, 2, 1), (1, 3, 30, 2, 2), (1, 40, 30, 2, 1), (17, 12, 15, 2, 1),
+        (3, 12, 1, 2, 1),
+    ],
 )
 def test_channels_are_cut_where_rows_are_no_even_shares(
     images: int, rows: int, parts: int, threads: int, cuts: int
@@ -39,6 +45,34 @@ def test_channels_are_cut_where_rows_are_no_even_shares(
     grid = OpenGrid.of(int64(images), int64(rows), 1, parts, machine=MACHINE, threads=threads)
     bands = -(-rows // number(grid.most_rows))
     assert number(grid._cuts(int64(images * bands), int64(-(-rows // bands)))) == cuts
+
+
+@pytest.mark.parametrize(
+    ("images", "rows", "threads", "most"),
+    [(3, 12, 2, 6), (5, 24, 2, 12), (4, 12, 2, 12), (3, 1, 2, 1), (3, 12, 24, 2), (1, 40, 2, 20), (5, 9, 3, 3)],
+)
+def test_images_that_are_no_even_shares_are_cut_into_bands(images: int, rows: int, threads: int, most: int) -> None:
+    """3 images were cut by channels, or not at all: two threads had windows of them 1.3 to 1.75 times as long."""
+    grid = OpenGrid.of(int64(images), int64(rows), 1, 1, machine=MACHINE, threads=threads).in_bands()
+    assert number(grid.most_rows) == most
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("images", "rows"), [(1, 1), (1, 3), (3, 3), (3, 12), (5, 7)])
+def test_threads_share_the_rows_of_depthwise_windows_evenly(images: int, rows: int, threads: int) -> None:
+    """9 rows are 18 halves for two threads, 36 are not cut."""
+    shared, parts = RowShares(int64(images), int64(rows), 4, threads), 4
+    pieces = images * rows * number(shared.cuts)
+    found = [piece(shared, index) for index in range(pieces)]
+    each = itertools.product(range(images), range(rows), range(parts))
+    assert sorted((*line, part) for line, start, stop in found for part in range(start, stop)) == [*each]
+    assert pieces % threads == 0 or pieces >= 8 * threads
+
+
+def piece(rows: RowShares, index: int) -> tuple[tuple[int, int], int, int]:
+    """Return image and row of a piece, and its parts of the channels."""
+    (image, y), start, stop = rows.piece(index)
+    return (number(image), number(y)), number(start), number(stop)
 
 
 def test_threads_have_all_uneven_bands_of_their_channels() -> None:
