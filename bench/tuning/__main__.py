@@ -1,6 +1,7 @@
 """`python -m bench.tuning`: what the cost tables lose against the best points of kernels, and what a learned model
 does; with `--search`, what the best of few measured points loses, by the order in which they are chosen; with
-`--robust`, what tuning has to survive; with `--servers`, what servers of TVM RPC measure in a second."""
+`--chains`, the same of kernels with several anchors, also beginning with the tiles of their parts; with `--robust`,
+what tuning has to survive; with `--servers`, what servers of TVM RPC measure in a second."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from pathlib import Path
 from backends.machine_limits import MachineLimits
 from bench import command
 from bench.machine import measure_machine
-from bench.tuning import replay_report, report, robust, served
+from bench.tuning import by_parts, replay_report, report, robust, served
+from bench.tuning.drawn_chains import drawn_chains, tiles_of_parts
 from bench.tuning.measure import measured
 from bench.tuning.regret import by_machine_models, by_models, judged
 from bench.tuning.thin import with_whole_space
@@ -38,6 +40,8 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.search:
         return _search(options, ctx, machine)
+    if options.chains:
+        return _chains(options, ctx, machine)
     kernels = list(drawn_kernels(draw_workloads(options.seed, options.count), ctx, options.points))
     found = list(judged(kernels, measured(kernels, ctx, options.out / f"points-{options.seed}.jsonl")))
     orders = {
@@ -71,6 +75,17 @@ def _search(options: argparse.Namespace, ctx: Context, machine: MachineLimits) -
     return 0
 
 
+def _chains(options: argparse.Namespace, ctx: Context, machine: MachineLimits) -> int:
+    chains = drawn_chains(options.seed, options.count, ctx, options.points)
+    kernels = [chain.whole for chain in chains]
+    for chain in chains:
+        kernels += [part for part, tile in zip(chain.parts, tiles_of_parts(chain), strict=True) if part and tile]
+    found = measured(kernels, ctx, options.out / f"chains-{options.seed}.jsonl")
+    text, data = by_parts.report(by_parts.judged_chains(chains, found), machine)
+    command.write(options.out, "chain-parts", text, data)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.tuning", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the operators that are drawn")
@@ -78,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--points", type=int, default=60, help="of each space beside the default, at most")
     parser.add_argument(
         "--search", action="store_true", help="whole spaces, thinned to so many points; what was measured is replayed"
+    )
+    parser.add_argument(
+        "--chains", action="store_true", help="drawn kernels with several anchors, and their parts: the same"
     )
     parser.add_argument("--robust", action="store_true", help="kill writers, tune bad candidates, compare code")
     parser.add_argument("--servers", action="store_true", help="measure on one and on two servers of TVM RPC here")

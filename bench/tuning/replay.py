@@ -20,14 +20,21 @@ ROUND = 4
 _TASK = TuningTask(ALONE, "", "", (), Environment("", "", 1, {}))
 
 
-def by_search(kernel: Judged, seed: int, most: int, batch: int = ROUND) -> list[int]:
-    """Return the places of the points that a search measures, in order, the default's first; `most` at most."""
+def by_search(
+    kernel: Judged, seed: int, most: int, batch: int = ROUND, begins: Sequence[int] = ()
+) -> list[int]:
+    """Return the places of the points that a search measures, in order, the default's first; `most` at most.
+
+    Args:
+        begins: The places of points that are measured before the search is asked.
+    """
     rng = np.random.default_rng(seed)
     seconds = np.array(kernel.space.seconds) * np.exp(NOISE * rng.standard_normal(len(kernel.space.seconds)))
     cycles = np.maximum(np.array(kernel.cycles), 1.0)
     search = Search(kernel.points, np.log(cycles / cycles[0]))
     place_of = {key_of(point): place for place, point in enumerate(kernel.points)}
-    order, records = [0], list[Record]()
+    order = [0, *begins][:most]
+    records = [_record(kernel, place, seconds) for place in order[1:]]
     while len(order) < most:
         offers = search.offers(records, min(batch, most - len(order)))
         if not offers:

@@ -33,9 +33,9 @@ def of(kernels: Sequence[Judged], machine: MachineLimits) -> tuple[str, str]:
               for name, choose in _CHOICES.items()}  # fmt: skip
     for name, group in _GROUPS.items():
         orders[name] = [by_trees(kernels, seed, TRIES[-1], group) for seed in range(_SEEDS)]
-    regrets = {name: {tries: _regrets(kernels, found, tries) for tries in TRIES} for name, found in orders.items()}
+    regrets = {name: {tries: regrets_of(kernels, found, tries) for tries in TRIES} for name, found in orders.items()}
     rows = [
-        [name, *(_spread(regrets[name][tries]) for tries in TRIES), f"{_measured(found):.1f}", _arrival(kernels, found)]
+        [name, *(spread(regrets[name][tries]) for tries in TRIES), f"{_measured(found):.1f}", arrival(kernels, found)]
         for name, found in orders.items()
     ]
     points = sum(len(kernel.points) for kernel in kernels)
@@ -53,7 +53,8 @@ def of(kernels: Sequence[Judged], machine: MachineLimits) -> tuple[str, str]:
     return f"{text}\n", json.dumps({"kernels": names, "tries": TRIES, "regrets": regrets}, indent=1)
 
 
-def _regrets(kernels: Sequence[Judged], orders: Sequence[Sequence[Sequence[int]]], tries: int) -> list[float]:
+def regrets_of(kernels: Sequence[Judged], orders: Sequence[Sequence[Sequence[int]]], tries: int) -> list[float]:
+    """Return, for each seed and kernel, what the best of the first `tries` takes beyond the best point, in percent."""
     return [
         100 * kernel.regret_of(order[:tries])
         for of_seed in orders
@@ -65,7 +66,8 @@ def _measured(orders: Sequence[Sequence[Sequence[int]]]) -> float:
     return float(np.mean([len(order) for of_seed in orders for order in of_seed]))
 
 
-def _arrival(kernels: Sequence[Judged], orders: Sequence[Sequence[Sequence[int]]]) -> str:
+def arrival(kernels: Sequence[Judged], orders: Sequence[Sequence[Sequence[int]]]) -> str:
+    """Return after how many points a kernel's regret is small, in the mean, and of how many kernels it is."""
     after = [
         next((many for many in range(1, len(order) + 1) if kernel.regret_of(order[:many]) <= _NEAR), TRIES[-1] + 1)
         for of_seed in orders
@@ -74,5 +76,6 @@ def _arrival(kernels: Sequence[Judged], orders: Sequence[Sequence[Sequence[int]]
     return f"{np.mean(after):.1f}, {np.mean([many <= TRIES[-1] for many in after]):.0%}"
 
 
-def _spread(found: Sequence[float]) -> str:
+def spread(found: Sequence[float]) -> str:
+    """Return the median, the 90th percentile and the mean of percentages."""
     return f"{np.median(found):.1f}% {np.percentile(found, 90):.1f}% {np.mean(found):.1f}%"

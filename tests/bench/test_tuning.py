@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
+
 import numpy as np
 import pytest
 
+from backends.cpu.kernels.conv_chain.plan import ChainPlan
+from backends.cpu.kernels.shared.convolution.depthwise_tiles import DepthwiseTile
+from backends.cpu.kernels.shared.register_tile import RegisterTile
+from backends.machine_limits import MachineLimits
 from backends.tensorir.space import Space
+from bench.tuning.by_parts import JudgedChain, report
 from bench.tuning.by_trees import by_trees
+from bench.tuning.drawn_chains import drawn_chains, tile_of, tiles_of_parts
 from bench.tuning.regret import Judged, by_machine_models, by_models
 from bench.tuning.replay import by_chance, by_search, by_tables
 from bench.tuning.thin import thinned
+from fusion import context
 from tests.tuning.test_point_search import POINTS, Cut, ratio
 from tuning.cost_model import MeasuredSpace
+
+MACHINE = MachineLimits(2, 100.0, ())
 
 
 def test_regret_is_of_the_first_points_of_an_order() -> None:
@@ -91,3 +103,37 @@ def test_a_thinned_space_keeps_the_default_and_whole_lines_of_others() -> None:
     assert default not in found
     assert default.height in heights
     assert len(found) + 1 == len(heights) * len(chunks)
+
+
+def test_a_chain_begins_with_the_tiles_of_its_parts_and_pays_for_them() -> None:
+    """Of its points only those whose vectors are the second part's are fast; the tables put them last."""
+    points = [
+        ChainPlan(RegisterTile(1, 6, first), RegisterTile(1, 6, second), 1, bands, 100.0 + 10 * second + first + bands)
+        for first, second, bands in product((1, 2), (1, 2, 3, 4), (1, 2, 4))
+    ]
+    took = [0.5 if point.second.vectors == 4 else 1.0 for point in points]
+    cycles = [point.cycles for point in points]
+    whole = Judged("k", "conv_chain", points, cycles, MeasuredSpace([{}] * len(took), took))
+    of_part = [DepthwiseTile(RegisterTile(1, 5, vectors), 1, 1.0 * vectors) for vectors in (1, 2, 4)]
+    space = MeasuredSpace([{}] * 3, [3.0, 2.0, 1.0])
+    part = Judged("p", "depthwise_conv2d", of_part, [point.cycles for point in of_part], space)
+    chain = JudgedChain(whole, [part], [tile_of("second")])
+    assert chain.fastest_tiles(None) == [(5, 4)]
+    begins = chain.begins(chain.fastest_tiles(None))
+    assert {chain.tiles_at(place) for place in begins} == {((6, 4),)}
+    assert cycles[begins[0]] == min(cycles[place] for place in begins)
+    _, data = report([chain], MACHINE)
+    search, free, counted = json.loads(data)["regrets"].values()
+    assert search["4"] == counted["4"] == [100.0] * 5, "the tables, and the parts alone"
+    assert free["4"] == counted["8"] == [0.0] * 5
+
+
+def test_a_drawn_chain_is_taken_apart_into_kernels_with_tiles() -> None:
+    (chain,) = drawn_chains(7, 1, context.resolve(threads=2), 4)
+    tiles = tiles_of_parts(chain)
+    assert len(tiles) == len(chain.parts) > 1
+    for tile, part in zip(tiles, chain.parts, strict=True):
+        assert tile is not None
+        assert part is not None
+        assert part.question.weights == {1}
+        assert tile(chain.whole.question.points[0].axes())[1] > 0
