@@ -42,7 +42,7 @@ def emit_open_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sch
     width = dims_of(roles.operands[0])[2]
     window = Window.from_annotation(roles.attrs["window"])
     row_bytes = width * (work.arithmetic.bytes * depth * window.strides[0])
-    grid = grid_of(work, panels, batch, rows, row_bytes, machine=machine, threads=threads)
+    grid = grid_of(work, panels, batch, rows, row_bytes, machine=machine, threads=threads).settled(nest)
     work, prologue = sum_over_taps(roles, machine, grid.most_rows)
     emit_open_image(nest, work, panels, grid, width=columns, prologue=prologue)
     return Scheduled(func.with_body(nest.finish()), CONV2D, f"{grid}; {panels}")

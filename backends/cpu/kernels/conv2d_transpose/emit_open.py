@@ -28,7 +28,7 @@ def emit_open_conv2d_transpose(func: tirx.PrimFunc, machine: Machine, threads: i
     for pair in pairs:
         work, _ = sum_of_pair(pair, 1)
         row_bytes = width * (4 * depth)
-        grid = grid_of(work, panels, batch, pair.rows.count, row_bytes, machine=machine, threads=threads)
+        grid = grid_of(work, panels, batch, pair.rows.count, row_bytes, machine=machine, threads=threads).settled(nest)
         work, prologue = sum_of_pair(pair, grid.most_rows)
         emit_open_image(nest, work, panels, grid, width=pair.columns.count, prologue=prologue)
     return Scheduled(func.with_body(nest.finish()), CONV2D_TRANSPOSE, f"open images, {len(pairs)} strips; {panels}")

@@ -35,7 +35,7 @@ def emit_open_chain(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sche
     chain, nest = read_conv_chain(func), Nest()
     sizes = chain.sizes
     passing = plan_chain(_typical(sizes), machine, threads).rows
-    grid = OpenGrid.of(sizes.batch, sizes.rows, 1, 1, machine=machine, threads=threads)
+    grid = OpenGrid.of(sizes.batch, sizes.rows, 1, 1, machine=machine, threads=threads).settled(nest)
     with grid.tasks(nest) as task:
         band = _OpenBand.of(nest, chain, machine, grid, task, passing=passing)
         rows = task.end - task.first

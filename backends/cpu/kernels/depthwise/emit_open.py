@@ -45,8 +45,6 @@ _FEW_ROWS = 8
 _COMPUTED_AGAIN = 1.15
 """By how much more channels may be computed, for the last block to be as wide as the others, than with a body of its
 own."""
-_PAIR_AGAIN = 1.05
-"""The same of blocks of two vectors: 240 channels take 1.05 times as long as 16 vectors as they do as 15."""
 
 
 def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -189,10 +187,9 @@ class ChannelBlocks:
     def loop(self, nest: Nest, start: Expr, stop: Expr) -> Iterator[tuple[Expr, int]]:
         """Yield (first channel, how many) inside a loop over blocks start..stop-1, once for each body."""
         rest = self.channels - (self.count - 1) * self.size
-        again = _COMPUTED_AGAIN if self.vectors == 1 else _PAIR_AGAIN
         with nest.loop("block", stop - start) as step:
             index = nest.settle("block_of_channels", start + step)
-            if self.count == 1 or self.count * self.size <= self.channels * again:
+            if self.count == 1 or self.count * self.size <= self.channels * _COMPUTED_AGAIN:
                 first = tirx.min(index * self.size, int64(max(0, self.channels - self.size)))
                 yield nest.settle("channel", first), min(self.channels, self.size)
                 return

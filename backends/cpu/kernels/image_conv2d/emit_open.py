@@ -27,7 +27,7 @@ def emit_open_image_conv2d(func: tirx.PrimFunc, machine: Machine, threads: int) 
     batch, rows, columns, _ = roles.shape
     _, planes, _, width = dims_of(roles.operands[0])
     row_bytes = width * (4 * planes * Window.from_annotation(roles.attrs["window"]).strides[0])
-    grid = grid_of(work, panels, batch, rows, row_bytes, machine=machine, threads=threads)
+    grid = grid_of(work, panels, batch, rows, row_bytes, machine=machine, threads=threads).settled(nest)
     work, prologue = sum_over_planes(roles, machine, grid.most_rows)
     emit_open_image(nest, work, panels, grid, width=columns, prologue=prologue, by_lines=True)
     return Scheduled(func.with_body(nest.finish()), IMAGE_CONV2D, f"{grid}; {panels}")
