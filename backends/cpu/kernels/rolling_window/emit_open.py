@@ -56,7 +56,8 @@ def emit_open_rolling(func: tirx.PrimFunc, machine: Machine, threads: int) -> Sc
     tables = _Tables.choose(stages, machine)
     blocks = -(-sizes.channels // (tables.vectors * machine.vector_lanes))
     parts = 1 if stages.projection else blocks
-    grid = OpenGrid.of(sizes.batch, sizes.rows, 1, parts, machine=machine, threads=threads).in_bands().settled(nest)
+    grid = OpenGrid.of(sizes.batch, sizes.rows, 1, parts, machine=machine, threads=threads)
+    grid = grid.in_bands(nest).settled(nest)
     with grid.tasks(nest) as task:
         band = Band(task.image, task.first, task.end - task.first, grid.most_rows)
         cuts = _OpenCuts.of(nest, stages, tables, machine)

@@ -70,11 +70,13 @@ class OpenGrid:
             most = tirx.Select(by_rows, fewer, most) if parts >= threads else fewer
         return OpenGrid(images, rows, tirx.max(tirx.min(most, int64(rows)), int64(1)), parts, threads)
 
-    def in_bands(self) -> OpenGrid:
+    def in_bands(self, nest: Nest) -> OpenGrid:
         """Return it with images that are no even shares of threads in more bands, before channels are cut."""
         if self.threads == 1:
             return self
-        return replace(self, most_rows=_even(self.images, self.rows, self.most_rows, self.threads))
+        most = nest.settle("most_of_image", self.most_rows)
+        bands = nest.settle("bands_of_image", tirx.truncdiv(int64(self.rows) + (most - 1), most))
+        return replace(self, most_rows=_even(self.images, self.rows, most, bands, self.threads))
 
     def settled(self, nest: Nest) -> OpenGrid:
         """Return it with the rows of a task computed here, once: all indices into scratch of so many rows are made of
@@ -115,11 +117,10 @@ def _is_even(rows: Expr, bands: Expr, longest: Expr, threads: int) -> Expr:
     return busiest * threads <= rows + tirx.truncdiv(rows, int64(_UNEVEN))
 
 
-def _even(images: Extent, rows: Extent, most: Expr, threads: int) -> Expr:
-    """Return how many rows a band has at most, at least 1 and at most `most` of each of the images: fewer where threads
-    have no even share of the bands, as those of 3 images, and have one where each image is as many bands as threads, or
+def _even(images: Extent, rows: Extent, most: Expr, bands: Expr, threads: int) -> Expr:
+    """Return how many rows a band has at most, where each of the images is `bands` of up to `most`: fewer where threads
+    have no even share of these, as those of 3 images, and have one where each image is as many bands as threads, or
     times as many."""
-    bands = tirx.truncdiv(rows + (most - 1), most)
     whole = tirx.truncdiv(bands + (threads - 1), int64(threads)) * threads
     longest = tirx.truncdiv(rows + (bands - 1), bands)
     is_even = _is_even(int64(images) * rows, int64(images) * bands, longest, threads)

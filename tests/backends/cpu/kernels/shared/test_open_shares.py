@@ -11,7 +11,7 @@ from tvm.sym import Analyzer
 from backends.cpu.kernels.depthwise.emit_open import RowShares
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking
-from backends.cpu.kernels.shared.open_images import OpenGrid, _place_of
+from backends.cpu.kernels.shared.open_images import OpenGrid, _even, _place_of
 from backends.tensorir.emit import Expr, int64
 from tests.backends.cpu.kernels.drawn import MACHINE
 
@@ -53,8 +53,9 @@ def test_channels_are_cut_where_rows_are_no_even_shares(
 )
 def test_images_that_are_no_even_shares_are_cut_into_bands(images: int, rows: int, threads: int, most: int) -> None:
     """3 images were cut by channels, or not at all: two threads had windows of them 1.3 to 1.75 times as long."""
-    grid = OpenGrid.of(int64(images), int64(rows), 1, 1, machine=MACHINE, threads=threads).in_bands()
-    assert number(grid.most_rows) == most
+    grid = OpenGrid.of(int64(images), int64(rows), 1, 1, machine=MACHINE, threads=threads)
+    bands = -(-rows // number(grid.most_rows))
+    assert number(_even(int64(images), int64(rows), grid.most_rows, int64(bands), threads)) == most
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
