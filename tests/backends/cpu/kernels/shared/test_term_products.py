@@ -21,6 +21,7 @@ from backends.cpu.kernels import priority
 from backends.cpu.kernels.shared.blocking import choose_blocking, tile_blockings
 from backends.cpu.kernels.shared.contraction import Blocking
 from backends.cpu.kernels.shared.extents import Extents, may_be_in_tiles
+from backends.cpu.kernels.shared.open_contraction import OpenBlocking
 from backends.cpu.kernels.shared.packed_tiles import TilePacking
 from backends.cpu.kernels.shared.term_products import FLOAT32_TERMS
 from backends.cpu.kernels.shared.tile_products import TileSteps, TileWeights
@@ -275,3 +276,13 @@ def test_more_rows_are_worth_splitting_weights() -> None:
         for splits in (False, True)
     )
     assert packed < split
+
+
+@pytest.mark.parametrize(("depth", "channels"), [(768, 3072), (3072, 768), (384, 1536), (1536, 384)])
+def test_open_rows_are_split_where_they_fill_tiles(depth: int, channels: int) -> None:
+    """BERT-base's 65 rows, three times 32 of which a third is nothing, took 1.22 to 1.28 of their time in vectors."""
+    any_rows = sizes(2**31 - 1, depth, channels)
+    found = OpenBlocking.of([any_rows], any_rows, EMERALD_RAPIDS, 2).terms_from
+    assert 75 <= found <= 96
+    no_tiles = sizes(2**31 - 1, depth, channels, tiles=False)
+    assert OpenBlocking.of([no_tiles], no_tiles, EMERALD_RAPIDS, 2).terms_from == 0
