@@ -90,9 +90,13 @@ class OpenBlocking:
         """
         table = _tiles(products, machine, fill)
         found = [(rows, _grid(extents, table.tile, rows, machine, threads)) for rows in _PROBES]
-        grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
         panels = OpenPanels(table, max(grid.panel_block for _, grid in found))
-        return OpenBlocking(panels, grids, threads > 1, _terms_from(extents, machine))
+        terms_from = _terms_from(extents, machine)
+        if terms_from:
+            in_terms = partial(_in_terms, extents=extents, least=terms_from, machine=machine, threads=threads)
+            found = [(rows, in_terms(grid, rows)) for rows, grid in found]
+        grids = tuple((rows, grid.row_chunks, grid.panel_chunks) for rows, grid in found)
+        return OpenBlocking(panels, grids, threads > 1, terms_from)
 
     @property
     def serial_rows(self) -> int:
@@ -182,6 +186,16 @@ def _grid(extents: Extents, tallest: RegisterTile, rows: int, machine: Machine, 
     heights = {min(-(-rows // parts), tallest.height) for parts in (1, 2, threads)}
     grids = [choose_grid(at, replace(tallest, height=height), machine, threads) for height in sorted(heights)]
     return min(grids, key=lambda grid: grid.cycles)
+
+
+def _in_terms(
+    grid: Blocking, rows: int, *, extents: Extents, least: int, machine: Machine, threads: int
+) -> Blocking:  # fmt: skip
+    """Return the best grid of so many rows: `grid`, or one whose tasks have `least` rows or more and are in terms, each
+    of which splits the weights of its panels."""
+    at = replace(extents, height=rows, input_bytes=extents.input_bytes // extents.height * rows)
+    split = tile_blockings(at, machine, threads, splits=True) if rows >= least else ()
+    return min((grid, *(each for each in split if rows // each.row_chunks >= least)), key=lambda each: each.cycles)
 
 
 def emit_open(

@@ -286,3 +286,13 @@ def test_open_rows_are_split_where_they_fill_tiles(depth: int, channels: int) ->
     assert 75 <= found <= 96
     no_tiles = sizes(2**31 - 1, depth, channels, tiles=False)
     assert OpenBlocking.of([no_tiles], no_tiles, EMERALD_RAPIDS, 2).terms_from == 0
+
+
+def test_threads_share_the_split_of_weights() -> None:
+    """Two tasks of half of 217 rows split all weights twice and had eight times 32 rows: 3072x768 took 1.27 times as
+    long as in two tasks of half of the channels, which have seven."""
+    any_rows = sizes(2**31 - 1, 3072, 768)
+    blocking = OpenBlocking.of([any_rows], any_rows, EMERALD_RAPIDS, 2)
+    grids = {rows: (down, across) for rows, down, across in blocking.grids}
+    assert grids[192] == grids[256] == grids[512] == (1, 2)
+    assert all(rows < blocking.terms_from or rows // down >= blocking.terms_from for rows, (down, _) in grids.items())
