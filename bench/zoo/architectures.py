@@ -61,7 +61,7 @@ RECIPES = (
     classifier("convnext_t", "ConvNext", layer_scale_init_value=0.5),
 )
 
-RELATED = (classifier("resnet101", "ResNet", depths=[3, 4, 23, 3]),)
+RELATED_RECIPES = (classifier("resnet101", "ResNet", depths=[3, 4, 23, 3]),)
 """What records of ResNet-50 are tried on."""
 
 _OPEN_ENCODER: OpenAxes = {**OPEN_TOKENS, "pooler_output": {0: "batch"}}

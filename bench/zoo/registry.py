@@ -15,24 +15,23 @@ from fusion.errors import OptionError
 
 # Part of the folder's name: raise it when a recipe changes, so that nobody measures an old file.
 VERSION = 1
-ZOO, BEYOND, OPEN, BATCH = "zoo", "beyond", "open", "batch"
+ZOO, BEYOND, OPEN, BATCH, RELATED = "zoo", "beyond", "open", "batch", "related"
 _FIRST = (*architectures.RECIPES, *light.RECIPES, *trained.RECIPES)
 _SECOND = (*configurations.RECIPES, *networks.RECIPES)
 # What the project is judged and tuned on, what it has not met, files of the first with all dimensions of texts left
-# open, and files of both with the batch left open.
+# open, files of both with the batch left open, and what records of the first are tried on.
 SETS = {
     ZOO: _FIRST,
     BEYOND: _SECOND,
     OPEN: (*architectures.OPEN_RECIPES, *trained.OPEN_RECIPES),
     BATCH: tuple(map(open_batch.open_batch, (*_FIRST, *_SECOND))),
+    RELATED: architectures.RELATED_RECIPES,
 }
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for recipes in (*SETS.values(), architectures.RELATED) for recipe in recipes
-}
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipes in SETS.values() for recipe in recipes}
 
 
 def names(which: str = ZOO) -> list[str]:
-    """Return the names of all models of the set `which`: ZOO, BEYOND, OPEN or BATCH."""
+    """Return the names of all models of the set `which`: ZOO, BEYOND, OPEN, BATCH or RELATED."""
     return [recipe.name for recipe in SETS[which]]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 import pytest
 
-from backends.cpu.kernels.conv_chain.plan import ChainPlan
-from backends.cpu.kernels.shared.convolution.depthwise_tiles import DepthwiseTile
-from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.machine_limits import MachineLimits
 from backends.tensorir.space import Space
 from bench.tuning.by_parts import JudgedChain, report
@@ -24,6 +23,20 @@ from tests.tuning.test_point_search import POINTS, Cut, ratio
 from tuning.cost_model import MeasuredSpace
 
 MACHINE = MachineLimits(2, 100.0, ())
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A point with register tiles of one row."""
+
+    tiles: Mapping[str, tuple[int, int]]
+    bands: int
+    cycles: float
+
+    def axes(self) -> Mapping[str, int]:
+        each = ({"height": 1, "width": width, "vectors": vectors} for width, vectors in self.tiles.values())
+        named = zip(self.tiles, each, strict=True)
+        return {f"{name}.{axis}": size for name, sizes in named for axis, size in sizes.items()} | {"bands": self.bands}
 
 
 def test_regret_is_of_the_first_points_of_an_order() -> None:
@@ -108,13 +121,13 @@ def test_a_thinned_space_keeps_the_default_and_whole_lines_of_others() -> None:
 def test_a_chain_begins_with_the_tiles_of_its_parts_and_pays_for_them() -> None:
     """Of its points only those whose vectors are the second part's are fast; the tables put them last."""
     points = [
-        ChainPlan(RegisterTile(1, 6, first), RegisterTile(1, 6, second), 1, bands, 100.0 + 10 * second + first + bands)
+        Tiled({"first": (6, first), "second": (6, second)}, bands, 100.0 + 10 * second + first + bands)
         for first, second, bands in product((1, 2), (1, 2, 3, 4), (1, 2, 4))
     ]
-    took = [0.5 if point.second.vectors == 4 else 1.0 for point in points]
+    took = [0.5 if point.tiles["second"] == (6, 4) else 1.0 for point in points]
     cycles = [point.cycles for point in points]
     whole = Judged("k", "conv_chain", points, cycles, MeasuredSpace([{}] * len(took), took))
-    of_part = [DepthwiseTile(RegisterTile(1, 5, vectors), 1, 1.0 * vectors) for vectors in (1, 2, 4)]
+    of_part = [Tiled({"tile": (5, vectors)}, 1, 1.0 * vectors) for vectors in (1, 2, 4)]
     space = MeasuredSpace([{}] * 3, [3.0, 2.0, 1.0])
     part = Judged("p", "depthwise_conv2d", of_part, [point.cycles for point in of_part], space)
     chain = JudgedChain(whole, [part], [tile_of("second")])

@@ -58,8 +58,9 @@ def test_outputs_without_meaning_are_refused(bad: np.ndarray) -> None:
 
 
 def test_the_other_sets_are_known_by_name_but_not_part_of_the_first() -> None:
-    first, second, third, batches = (zoo.names(which) for which in (zoo.ZOO, zoo.BEYOND, zoo.OPEN, zoo.BATCH))
-    assert len(RECIPES) == len(first) + len(second) + len(third) + len(batches)
+    first, second, *others = (zoo.names(which) for which in (zoo.ZOO, zoo.BEYOND, zoo.OPEN, zoo.RELATED))
+    batches = zoo.names(zoo.BATCH)
+    assert len(RECIPES) == len(first) + len(second) + len(batches) + sum(map(len, others))
     assert batches == [f"{name}{open_batch.SUFFIX}" for name in (*first, *second)]
     assert set(zoo.available(zoo.BEYOND)) <= set(second)
     assert set(first).isdisjoint(second)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from backends.cpu.kernels.depthwise.emit_open import RowShares
 from backends.cpu.kernels.shared.extents import Extents
 from backends.cpu.kernels.shared.open_contraction import OpenBlocking
 from backends.cpu.kernels.shared.open_images import OpenGrid, _even, _place_of
@@ -56,24 +53,6 @@ def test_images_that_are_no_even_shares_are_cut_into_bands(images: int, rows: in
     grid = OpenGrid.of(int64(images), int64(rows), 1, 1, machine=MACHINE, threads=threads)
     bands = -(-rows // number(grid.most_rows))
     assert number(_even(int64(images), int64(rows), grid.most_rows, int64(bands), threads)) == most
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(("images", "rows"), [(1, 1), (1, 3), (3, 3), (3, 12), (5, 7)])
-def test_threads_share_the_rows_of_depthwise_windows_evenly(images: int, rows: int, threads: int) -> None:
-    """9 rows are 18 halves for two threads, 36 are not cut."""
-    shared, parts = RowShares(int64(images), int64(rows), 4, threads), 4
-    pieces = images * rows * number(shared.cuts)
-    found = [piece(shared, index) for index in range(pieces)]
-    each = itertools.product(range(images), range(rows), range(parts))
-    assert sorted((*line, part) for line, start, stop in found for part in range(start, stop)) == [*each]
-    assert pieces % threads == 0 or pieces >= 8 * threads
-
-
-def piece(rows: RowShares, index: int) -> tuple[tuple[int, int], int, int]:
-    """Return image and row of a piece, and its parts of the channels."""
-    (image, y), start, stop = rows.piece(index)
-    return (number(image), number(y)), number(start), number(stop)
 
 
 def test_threads_have_all_uneven_bands_of_their_channels() -> None:
