@@ -1,6 +1,6 @@
 """A depthwise convolution, or one in narrow groups, over images of which only a call knows the sizes.
 
-    parallel rows of all images, few with a part of the channels
+    parallel (image, rows, blocks of channels)      `shared/open_images`
       for row, block of channels, x tile            a body for each of a few widths, `shared/row_tiles`
         acc[pixels] = sum over the window           taps that may fall outside ask where they are
         outputs = epilogue(acc)
@@ -11,20 +11,16 @@ Of a tile as wide as the table's widest only the first and the last pixels may s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.tirx import ForKind
 
 from backends.cpu.costs import LOADS_PER_CYCLE, TILE_CYCLES
-from backends.cpu.kernels.depthwise.lower import GROUPED
 from backends.cpu.kernels.depthwise.plan import taps_of, window_of
 from backends.cpu.kernels.depthwise.tile import TileWriter
 from backends.cpu.kernels.shared.convolution.depthwise_tiles import widest_tile
 from backends.cpu.kernels.shared.epilogue import Epilogue
-from backends.cpu.kernels.shared.extents import vectors_are_lines
-from backends.cpu.kernels.shared.open_panels import chunk_of
+from backends.cpu.kernels.shared.open_images import OpenGrid
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
 from backends.cpu.machine import Machine
@@ -36,12 +32,6 @@ from backends.tensorir.stages import dims_of
 
 _LOSS = 1.5
 """How much longer a row may take for want of a body of its width."""
-_PAIR_WIDTH = 7
-"""Pixels of a row times two vectors, whose lines are read one behind the other, as static loops read images from beyond
-L2. With 1, 2 and 4 pixels for rests the code is as long as that of 14, 7, 3, 2 and 1 pixels of one vector, which took
-1.15 times as long; with 6 or 8 pixels kernels took 1.01 and 1.05 times as long."""
-_FEW_ROWS = 8
-"""Rows of a thread from which on a row is no part of what it takes: static loops cut fewer by channels as well."""
 _COMPUTED_AGAIN = 1.15
 """By how much more channels may be computed, for the last block to be as wide as the others, than with a body of its
 own."""
@@ -55,81 +45,26 @@ def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
     """
     roles, nest = read_roles(func), Nest()
     batch, height, width, channels = roles.shape
-    blocks = ChannelBlocks(channels, machine.vector_lanes, vectors=_vectors(roles, machine))
-    table = _table(roles, machine, blocks.vectors)
-    rows = RowShares(batch, height, blocks.count, threads)
-    with rows.tasks(nest) as (first, end):
+    blocks, table = ChannelBlocks(channels, machine.vector_lanes), _table(roles, machine)
+    grid = OpenGrid.of(batch, height, 1, blocks.count, machine=machine, threads=threads)
+    grid = grid.in_bands(nest).settled(nest)
+    with grid.tasks(nest) as task:
         tiles = RowTiles.of(nest, table, int64(0), int64(width))
-        epilogue = Epilogue.prepare(nest, roles.outputs, table.heights[-1] * blocks.size)
+        epilogue = Epilogue.prepare(nest, roles.outputs, table.heights[-1] * machine.vector_lanes)
         writer = TileWriter.of(nest, roles, machine)
-        with nest.loop("piece", end - first) as step:
-            (image, y), start, stop = rows.piece(nest.settle("piece", first + step))
-            line = nest.settle("image", image), nest.settle("y", y)
-            start, stop = nest.settle("start", start), nest.settle("stop", stop)
-            for channel, many in blocks.loop(nest, start, stop):
+        with nest.loop("row", task.end - task.first) as step:
+            y = nest.settle("y", task.first + step)
+            for channel, many in blocks.loop(nest, task.start, task.stop):
                 with nest.loop("x_tile", tiles.count) as tile:
-                    _emit_tile(writer, epilogue, tiles, tile, line=line, channel=channel, channels=many)
-    tile = f"open images, {blocks.count} parts of the channels; {table}"
-    return Scheduled(func.with_body(nest.finish()), roles.kind, tile)
+                    _emit_tile(writer, epilogue, tiles, tile, line=(task.image, y), channel=channel, channels=many)
+    return Scheduled(func.with_body(nest.finish()), roles.kind, f"{grid}; {table}")
 
 
-@dataclass(frozen=True)
-class RowShares:
-    """The rows of all images, which threads share evenly: of 3 images two threads have no even shares. Few rows are cut
-    by channels too: a thread has a piece of all rows of fewer images than threads, as a window sees most of them, and
-    else whole rows and a piece of one.
-
-    Attributes:
-        parts: Into how many pieces the channels may be cut.
-    """
-
-    images: Extent
-    rows: Extent
-    parts: int
-    threads: int
-
-    @property
-    def cuts(self) -> Expr:
-        """Into how many pieces each row is cut."""
-        few = int64(self.images) * self.rows < _FEW_ROWS * self.threads
-        return tirx.Select(few, int64(min(self.parts, self.threads)), int64(1))
-
-    @contextmanager
-    def tasks(self, nest: Nest) -> Iterator[tuple[Expr, Expr]]:
-        """Open the loop over tasks, with the first of its pieces and the one behind its last."""
-        pieces = nest.settle("pieces", int64(self.images) * self.rows * self.cuts)
-        kind = ForKind.PARALLEL if self.threads > 1 else ForKind.SERIAL
-        with nest.loop("task", self.threads, kind) as task:
-            yield chunk_of(nest, "piece", task, pieces, int64(self.threads))
-
-    def piece(self, index: Expr) -> tuple[tuple[Expr, Expr], Expr, Expr]:
-        """Return (image, y) of a piece, and its parts of the channels, start..stop-1."""
-        cuts, rows, every = self.cuts, int64(self.rows), int64(self.images) * self.rows
-        apart = int64(self.images) >= self.threads
-        row = tirx.Select(apart, tirx.truncdiv(int64(index), cuts), tirx.truncmod(int64(index), every))
-        cut = tirx.Select(apart, tirx.truncmod(int64(index), cuts), tirx.truncdiv(int64(index), every))
-        image = tirx.truncdiv(row, rows)
-        start, stop = (tirx.truncdiv(each * self.parts, cuts) for each in (cut, cut + 1))
-        return (image, row - image * rows), start, stop
-
-
-def _vectors(roles: Roles, machine: Machine) -> int:
-    """Return how many vectors of channels a tile has: two where both are lines and there are so many."""
-    wide = roles.shape[3] > machine.vector_lanes and widest_tile(window_of(roles), machine, 2) >= _PAIR_WIDTH
-    return 2 if wide and vectors_are_lines(machine.vector_lanes) and roles.kind != GROUPED else 1
-
-
-def _table(roles: Roles, machine: Machine, vectors: int) -> RowTable:
-    """Return the widths of tiles of so many vectors of channels: of two, each half of the next one, as few sums wait
-    for those before; of one, those that rows lose most without."""
-    taps = taps_of(roles)
-    if vectors > 1:
-        widths = (1, 2, 4, _PAIR_WIDTH)
-        costs = [0.0, *(RegisterTile(1, width, vectors).cycles_in_l1(taps) for width in range(1, _PAIR_WIDTH + 1))]
-        return RowTable.serving(RegisterTile(1, _PAIR_WIDTH, vectors), widths, costs, Bodies())
-    tile = RegisterTile(1, widest_tile(window_of(roles), machine, 1), 1)
-    each = (taps * (width + 1) / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width for width in range(1, tile.width + 1))
-    return RowTable.by_costs(tile, [0.0, *each], Bodies(_LOSS))
+def _table(roles: Roles, machine: Machine) -> RowTable:
+    """Return the widths of tiles of one vector of channels, where sums of a tile hide the latency of those before."""
+    taps, tile = taps_of(roles), RegisterTile(1, widest_tile(window_of(roles), machine, 1), 1)
+    costs = (taps * (width + 1) / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width for width in range(1, tile.width + 1))
+    return RowTable.by_costs(tile, [0.0, *costs], Bodies(_LOSS))
 
 
 def _emit_tile(
@@ -167,17 +102,11 @@ class _Border:
 
 @dataclass(frozen=True)
 class ChannelBlocks:
-    """Channels in blocks of `vectors` of so many `lanes`, of which the last begins so much earlier that it is as wide
-    as the others, or has a body of its own where that computes too much again."""
+    """Channels in blocks of `size`, of which the last begins so much earlier that it is as wide as the others, or has
+    a body of its own where that computes too much again."""
 
     channels: int
-    lanes: int
-    vectors: int = 1
-
-    @property
-    def size(self) -> int:
-        """Channels of a block."""
-        return self.lanes * self.vectors
+    size: int
 
     @property
     def count(self) -> int:

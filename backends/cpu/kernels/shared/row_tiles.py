@@ -136,12 +136,7 @@ class RowTable:
             found = [cycles for cycles, _ in bodies.best_rest(fewer, costs)]
             if all(cycles <= bodies.loss * best for cycles, best in zip(found, least, strict=True)):
                 heights = fewer
-        return RowTable.serving(tile, heights, costs, bodies)
-
-    @staticmethod
-    def serving(tile: RegisterTile, heights: tuple[int, ...], costs: Sequence[float], bodies: Bodies) -> RowTable:
-        """Return the table of these `heights`, the tallest last, where `costs` has the cycles of a tile of each."""
-        tallest, rest = heights[-1], bodies.best_rest(heights, costs)
+        rest = bodies.best_rest(heights, costs)
         alone = range(1, tallest + 1)
         shortest = next(rows for rows in alone if costs[-1] + rest[rows][0] <= rest[rows + tallest][0])
         pairs = tuple(pair for _, pair in rest[: tallest + shortest])
