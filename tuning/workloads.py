@@ -71,7 +71,7 @@ def _endless(draw: Draw) -> Iterator[Workload]:
         yield kinds[int(draw.choice(len(kinds), p=shares / shares.sum()))](draw)
 
 
-def _weight(*shape: int) -> Expr:
+def random_weight(*shape: int) -> Expr:
     """Return constant weights that keep sums near 1."""
     values = np.random.default_rng(shape).standard_normal(shape) / sqrt(max(prod(shape[1:]), 1))
     return relax.const(values.astype("float32"))
@@ -101,8 +101,8 @@ def _convolution(kernel: int) -> Callable[[Draw], Workload]:
 
         def build(builder: relax.BlockBuilder, inputs: list[relax.Var]) -> Expr:
             x = builder.emit(op.permute_dims(inputs[0], _TO_PLANES)) if last else inputs[0]
-            out = op.nn.conv2d(x, _weight(made, channels, kernel, kernel), strides=stride, padding=kernel // 2)
-            out = builder.emit(op.add(builder.emit(out), _weight(1, made, 1, 1)))
+            out = op.nn.conv2d(x, random_weight(made, channels, kernel, kernel), strides=stride, padding=kernel // 2)
+            out = builder.emit(op.add(builder.emit(out), random_weight(1, made, 1, 1)))
             out = builder.emit(op.add(out, x)) if joins else out
             out = builder.emit(op.nn.relu(out)) if rest else out
             return op.permute_dims(out, _TO_CHANNELS_LAST) if last else out
@@ -122,8 +122,8 @@ def _first_convolution(draw: Draw) -> Workload:
 
     def build(builder: relax.BlockBuilder, inputs: list[relax.Var]) -> Expr:
         pad = kernel // 2
-        out = builder.emit(op.nn.conv2d(inputs[0], _weight(made, 3, kernel, kernel), strides=2, padding=pad))
-        return op.nn.relu(builder.emit(op.add(out, _weight(1, made, 1, 1))))
+        out = builder.emit(op.nn.conv2d(inputs[0], random_weight(made, 3, kernel, kernel), strides=2, padding=pad))
+        return op.nn.relu(builder.emit(op.add(out, random_weight(1, made, 1, 1))))
 
     flops = 2.0 * (-(-side // 2)) ** 2 * 3 * made * kernel * kernel
     return Workload(f"first conv {kernel}x{kernel} ->{made} of {side}x{side}", ((1, 3, side, side),), flops, build)
@@ -135,9 +135,9 @@ def _depthwise(draw: Draw) -> Workload:
 
     def build(builder: relax.BlockBuilder, inputs: list[relax.Var]) -> Expr:
         before = builder.emit(op.permute_dims(inputs[0], _TO_PLANES))
-        weights = _weight(channels, 1, kernel, kernel)
+        weights = random_weight(channels, 1, kernel, kernel)
         out = op.nn.conv2d(before, weights, strides=stride, padding=kernel // 2, groups=channels)
-        out = builder.emit(op.add(builder.emit(out), _weight(1, channels, 1, 1)))
+        out = builder.emit(op.add(builder.emit(out), random_weight(1, channels, 1, 1)))
         return op.permute_dims(builder.emit(op.nn.relu(out)), _TO_CHANNELS_LAST)
 
     flops = 2.0 * (-(-side // stride)) ** 2 * channels * kernel * kernel
@@ -151,8 +151,8 @@ def _matmul(draw: Draw) -> Workload:
     behind = str(draw.choice(["", "gelu", "relu", "joined"], p=[0.4, 0.25, 0.2, 0.15]))
 
     def build(builder: relax.BlockBuilder, inputs: list[relax.Var]) -> Expr:
-        out = builder.emit(op.matmul(inputs[0], _weight(depth, columns)))
-        out = builder.emit(op.add(out, _weight(columns)))
+        out = builder.emit(op.matmul(inputs[0], random_weight(depth, columns)))
+        out = builder.emit(op.add(out, random_weight(columns)))
         if behind == "joined":
             return op.add(out, inputs[1])
         return {"": lambda value: value, "gelu": op.nn.gelu, "relu": op.nn.relu}[behind](out)
@@ -196,8 +196,8 @@ def _transposed(draw: Draw) -> Workload:
 
     def build(builder: relax.BlockBuilder, inputs: list[relax.Var]) -> Expr:
         pad = (kernel - 2) // 2
-        out = op.nn.conv2d_transpose(inputs[0], _weight(channels, made, kernel, kernel), strides=2, padding=pad)
-        return op.nn.relu(builder.emit(op.add(builder.emit(out), _weight(1, made, 1, 1))))
+        out = op.nn.conv2d_transpose(inputs[0], random_weight(channels, made, kernel, kernel), strides=2, padding=pad)
+        return op.nn.relu(builder.emit(op.add(builder.emit(out), random_weight(1, made, 1, 1))))
 
     flops = 2.0 * side * side * channels * made * kernel * kernel
     name = f"transposed conv {kernel}x{kernel} {channels}->{made} of {side}x{side}"
@@ -213,12 +213,12 @@ def _rows(draw: Draw) -> Workload:
         if kind == "softmax":
             return op.nn.softmax(x)
         if kind == "layer norm":
-            return op.nn.layer_norm(x, _weight(length), _weight(length), axes=[-1])
+            return op.nn.layer_norm(x, random_weight(length), random_weight(length), axes=[-1])
         if kind == "gelu":
-            return op.nn.gelu(builder.emit(op.add(x, _weight(length))))
+            return op.nn.gelu(builder.emit(op.add(x, random_weight(length))))
         if kind == "sum":
             return op.sum(builder.emit(op.multiply(x, x)), axis=0)
-        return op.multiply(x, builder.emit(op.sigmoid(builder.emit(op.add(x, _weight(length))))))
+        return op.multiply(x, builder.emit(op.sigmoid(builder.emit(op.add(x, random_weight(length))))))
 
     return Workload(f"{kind} of {rows}x{length}", ((rows, length),), 8.0 * rows * length, build)
 

@@ -16,10 +16,9 @@ from bench.tuning.drawn_chains import ChainKernel, TileOf, has_tile, tile_of, ti
 from bench.tuning.measure import Found
 from bench.tuning.regret import Judged, judged
 from bench.tuning.replay import NOISE, by_search
-from bench.tuning.replay_report import arrival, regrets_of, spread
+from bench.tuning.replay_report import SEEDS, arrival, regrets_of, spread
 from bench.tuning.report import TRIES
 
-_SEEDS = 5
 _BEGINS = 3
 """Points with the parts' tiles that are measured first, beside the default: with it four, as many as a search asks for
 before it learns."""
@@ -81,13 +80,13 @@ def report(chains: Sequence[JudgedChain], machine: MachineLimits) -> tuple[str, 
     """Return the report in Markdown, and its figures as JSON."""
     most, kernels = TRIES[-1], [chain.whole for chain in chains]
     orders: Mapping[str, list[list[list[int]]]] = {
-        "search": [[by_search(kernel, seed, most) for kernel in kernels] for seed in range(_SEEDS)],
+        "search": [[by_search(kernel, seed, most) for kernel in kernels] for seed in range(SEEDS)],
         "begins with the parts' tiles, which cost nothing": [
-            [_by_parts(chain, chain.fastest_tiles(None), seed) for chain in chains] for seed in range(_SEEDS)
+            [_by_parts(chain, chain.fastest_tiles(None), seed) for chain in chains] for seed in range(SEEDS)
         ],
         f"begins with the parts' tiles, of {_PART_TRIES} points each, which count": [
             [_counted(chain, _by_parts(chain, chain.fastest_tiles(seed), seed)) for chain in chains]
-            for seed in range(_SEEDS)
+            for seed in range(SEEDS)
         ],
     }
     rows = [
@@ -101,7 +100,7 @@ def report(chains: Sequence[JudgedChain], machine: MachineLimits) -> tuple[str, 
         [
             "# Chains that begin with the tiles of their parts",
             f"{machine.threads} threads, float32, {len(kernels)} kernels with {points} points, {of_parts} points of "
-            f"their parts, {_SEEDS} seeds of noise. Regret: median, 90th percentile and mean; after how many points a "
+            f"their parts, {SEEDS} seeds of noise. Regret: median, 90th percentile and mean; after how many points a "
             "kernel's regret is 1% at most, and of how many kernels it is.",
             table(["search", *(f"{tries} measured" for tries in TRIES), "arrives after"], rows),
             "Pixels x vectors; the regret of the best point that has these tiles.",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import sqrt
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -21,7 +19,7 @@ from tuning.alone import SpaceQuestion
 from tuning.known import Knowledge
 from tuning.parts import split_kernel, weights_of
 from tuning.task import ALONE
-from tuning.workloads import Workload
+from tuning.workloads import Draw, Expr, Workload, random_weight
 
 _PART_POINTS = 40
 """Of a part beside the default, at most."""
@@ -33,9 +31,6 @@ _ALL = 1 << 30
 """Points: of a space all."""
 _UNCOUNTED = 0.0
 """Operations of a workload, which nobody asks for here."""
-
-Draw = np.random.Generator
-Expr = Any
 
 
 @dataclass(frozen=True)
@@ -130,11 +125,6 @@ def has_tile(point: Point) -> bool:
     return "tile.vectors" in point.axes() and "transform" not in point.axes()
 
 
-def _weight(*shape: int) -> Expr:
-    values = np.random.default_rng(shape).standard_normal(shape) / sqrt(np.prod(shape[1:]))
-    return relax.const(values.astype("float32"))
-
-
 def _images(name: str, shape: tuple[int, ...], layers: Sequence[tuple[int, int, int, bool]]) -> Workload:
     """Return convolutions in a row of channels-last images: for each, its channels, its kernel, its stride, and whether
     it is depthwise. All but a pointwise last one end with a ReLU of at most 6."""
@@ -143,9 +133,9 @@ def _images(name: str, shape: tuple[int, ...], layers: Sequence[tuple[int, int, 
         out, channels = builder.emit(op.permute_dims(inputs[0], [0, 3, 1, 2])), shape[-1]
         for place, (made, kernel, stride, depthwise) in enumerate(layers):
             groups = channels if depthwise else 1
-            weights = _weight(made, channels // groups, kernel, kernel)
+            weights = random_weight(made, channels // groups, kernel, kernel)
             out = op.nn.conv2d(out, weights, strides=stride, padding=kernel // 2, groups=groups)
-            out = builder.emit(op.add(builder.emit(out), _weight(1, made, 1, 1)))
+            out = builder.emit(op.add(builder.emit(out), random_weight(1, made, 1, 1)))
             if place < len(layers) - 1 or kernel > 1:
                 out = builder.emit(op.clip(out, 0, 6))
             channels = made

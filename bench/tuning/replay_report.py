@@ -14,7 +14,7 @@ from bench.tuning.regret import Judged
 from bench.tuning.replay import by_chance, by_search, by_tables
 from bench.tuning.report import TRIES
 
-_SEEDS = 5
+SEEDS = 5
 _CHOICES: Mapping[str, Callable[[Judged, int, int], list[int]]] = {
     "tables": by_tables, "chance": by_chance, "search": by_search,
 }  # fmt: skip
@@ -29,10 +29,10 @@ _NEAR = 0.01
 
 def of(kernels: Sequence[Judged], machine: MachineLimits) -> tuple[str, str]:
     """Return the report in Markdown, and all regrets as JSON."""
-    orders = {name: [[choose(kernel, seed, TRIES[-1]) for kernel in kernels] for seed in range(_SEEDS)]
+    orders = {name: [[choose(kernel, seed, TRIES[-1]) for kernel in kernels] for seed in range(SEEDS)]
               for name, choose in _CHOICES.items()}  # fmt: skip
     for name, group in _GROUPS.items():
-        orders[name] = [by_trees(kernels, seed, TRIES[-1], group) for seed in range(_SEEDS)]
+        orders[name] = [by_trees(kernels, seed, TRIES[-1], group) for seed in range(SEEDS)]
     regrets = {name: {tries: regrets_of(kernels, found, tries) for tries in TRIES} for name, found in orders.items()}
     rows = [
         [name, *(spread(regrets[name][tries]) for tries in TRIES), f"{_measured(found):.1f}", arrival(kernels, found)]
@@ -43,7 +43,7 @@ def of(kernels: Sequence[Judged], machine: MachineLimits) -> tuple[str, str]:
         [
             "# Regret of searches",
             f"{machine.threads} threads, float32, {len(kernels)} kernels with {points} points in their thinned spaces, "
-            f"{_SEEDS} seeds of noise. What the best of the first points takes beyond the best measured: median, 90th "
+            f"{SEEDS} seeds of noise. What the best of the first points takes beyond the best measured: median, 90th "
             "percentile and mean; how many points were measured of those that might be; after how many a kernel's "
             f"regret is {_NEAR:.0%} at most ({TRIES[-1] + 1} where it never is), and of how many kernels it is.",
             table(["choice", *(f"{tries} measured" for tries in TRIES), "measured", "arrives after"], rows),

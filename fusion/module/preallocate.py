@@ -191,11 +191,12 @@ def _take_as_given(var: relax.Var, scan: _Scan) -> bool:
     branch makes, runs may not have."""
     dims = dims_of(var.ty.shape) or ()
     known = tuple([extent for extent in dims if extent is not None])
-    is_large = len(known) < len(dims) or tensor_bytes(known, str(var.ty.dtype)) >= LARGE_RESULT
-    if is_large and not scan.conditions:
-        scan.given.append(scan.arguments[var])
-        scan.given_params.append(var)
-    return is_large and not scan.conditions
+    is_small = len(known) == len(dims) and tensor_bytes(known, str(var.ty.dtype)) < LARGE_RESULT
+    if is_small or scan.conditions:
+        return False
+    scan.given.append(scan.arguments[var])
+    scan.given_params.append(var)
+    return True
 
 
 def _crossing_storage(var: relax.Var, size: int, scan: _Scan) -> int:

@@ -25,7 +25,7 @@ _LOOSE = 2
 """So many times as large as a result a block may be: who keeps the result keeps all of it."""
 _KEPT = 2
 """So many times the largest result blocks that nobody has may take together: of 2.6 GB that PP-OCR's 200 results take,
-four fifths lie in memory that is used again then, by once the largest two fifths."""
+three quarters lie in memory that is used again then; of once the largest result two fifths."""
 
 
 class ResultMemory:
