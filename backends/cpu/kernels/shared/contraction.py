@@ -147,7 +147,11 @@ def emit(
             if granted is not None:
                 low, high = rows.start(first), rows.start(first + many)
                 rows_of = load_rows or each.load_rows
-                emit_in_tiles(nest, each, rows_of, outer, granted, vectors=mine, rows=(low, high - low))
+                pixels = row_chunks.longest * rows.longest * work.extents.width
+                has_few = pixels <= tile_form(work.extents).few_rows
+                emit_in_tiles(
+                    nest, each, rows_of, outer, granted, vectors=mine, rows=(low, high - low), has_few=has_few
+                )
                 continue
             epilogue = Epilogue.prepare(nest, each.outputs, elements, rounds, each.arithmetic.sums)
             kernel = MicroKernel(
@@ -188,10 +192,10 @@ def tile_steps(extents: Extents) -> TileSteps:
 
 def emit_in_tiles(
     nest: Nest, work: Contraction, load_rows: Callable[..., Expr], outer: Expr, granted: Expr,
-    vectors: tuple[Expr, Expr], rows: tuple[Expr, Expr],
+    vectors: tuple[Expr, Expr], rows: tuple[Expr, Expr], *, has_few: bool,
 ) -> None:  # fmt: skip
     """Add vectors of channels times rows of an image, the first and how many of each, in tiles where they are
-    `granted`."""
+    `granted`; `has_few` is as in `TileProducts`."""
     _use_functions(nest, work)
     extents, group = work.extents, int64(0)
     _, products = _FORMS[extents.dtype]
@@ -205,6 +209,7 @@ def emit_in_tiles(
         coordinates=partial(work.coordinates, outer, group),
         epilogue=Epilogue(work.outputs, scratch=None),
         granted=granted,
+        has_few=has_few,
         packed=work.tiles,
     )
     pixels = (nest.settle("pixels", int64(count * extents.width)) for count in rows)

@@ -281,6 +281,8 @@ class _Tasks:
             low = nest.settle("first_of_product", start * width)
             high = nest.settle("end_of_product", tirx.min((start + panels) * width, int64(each.extents.vectors)))
             rows = load_rows or each.load_rows
-            emit_in_tiles(nest, each, rows, int64(0), granted, vectors=(low, high - low), rows=(first, many))
+            emit_in_tiles(
+                nest, each, rows, int64(0), granted, vectors=(low, high - low), rows=(first, many), has_few=True
+            )
         with nest.when(granted > 0):
             nest.add(amx.end())

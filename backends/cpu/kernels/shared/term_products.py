@@ -35,7 +35,7 @@ STRIP_STEPS = 4
 
 FLOAT32_TERMS = TileForm(
     numbers=amx.TERMS, arithmetic=FLOAT32, row_dtype="uint16", weight_dtype="uint32", packed_dtype="float32",
-    strip_steps=STRIP_STEPS, block_strips=6,
+    strip_steps=STRIP_STEPS, block_strips=6, few_rows=512, few_strips=2,
 )  # fmt: skip
 
 _PAIRS = amx.DEPTH // 2

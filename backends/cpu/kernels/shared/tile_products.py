@@ -10,7 +10,8 @@ What a task of a contraction becomes whose blocking is `in_tiles`:
             fill tiles with rows                    theirs, which L1 holds
             for vector
               sums[32 rows, vector] += rows x weights
-              [fetch a part of the rows that are filled next, and, in the last strip, of the result]
+              [fetch a part of the next block of weights, of the rows that are filled next, and, in the last strip, of
+               the result]
           outputs = epilogue(sums)                  behind the last block of k
 
 Where Linux grants no tiles, a strip is multiplied in vectors. How that is done, how rows become tiles and in what order
@@ -30,6 +31,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from backends.cpu import amx
+from backends.cpu.costs import CACHE_LINE
 from backends.cpu.kernels.shared.arithmetic import Arithmetic
 from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.open_split import ceil_div
@@ -58,7 +60,9 @@ class TileForm:
         row_dtype, weight_dtype: Of both operands in memory.
         packed_dtype: Of weights that were packed before the run, by name.
         strip_steps: Steps of k of a strip, of which L1 holds 32 rows.
-        block_strips: Strips of a block of k.
+        block_strips: Strips of a block of k, which L2 holds.
+        few_rows: Tasks of so many rows and fewer wait for weights, and fetch each block with the one before.
+        few_strips: Strips of a block of k of theirs, of which L2 holds two, and sums besides.
     """
 
     numbers: amx.Numbers
@@ -68,6 +72,8 @@ class TileForm:
     packed_dtype: str
     strip_steps: int
     block_strips: int
+    few_rows: int
+    few_strips: int
 
     @property
     def row_elements(self) -> int:
@@ -190,6 +196,22 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Later:
+    """The part of the next block of weights that is fetched with 32 rows of a block.
+
+    Attributes:
+        vector, strip: The first of that block.
+        apart: Bytes from one line that is fetched to the next; 0 where nothing is.
+        row: Which 32 rows of the task these are.
+    """
+
+    vector: Expr
+    strip: Expr
+    apart: Expr
+    row: Expr = 0
+
+
+@dataclass(frozen=True)
 class TileBlock:
     """A block of vectors and of k, with 32 rows.
 
@@ -199,6 +221,7 @@ class TileBlock:
         begins, ends: Whether it has the first step of all, and the last.
         pixel, pixels: The first of the rows, and how many.
         sums: Where theirs begin.
+        later: What is fetched meanwhile.
     """
 
     vector: Expr
@@ -210,6 +233,7 @@ class TileBlock:
     pixel: Expr = 0
     pixels: Expr = 0
     sums: Expr = 0
+    later: Later | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +268,7 @@ class TileProducts(ABC):
         coordinates: (y, x, channel) -> indices of the anchor's result.
         epilogue: What becomes of sums.
         granted: Whether the task has tiles, an int32.
+        has_few: Whether the task has `few_rows` of its form or fewer, or may have.
         packed: The weights where they were packed before the run; None where the task prepares them.
     """
 
@@ -256,6 +281,7 @@ class TileProducts(ABC):
     coordinates: Callable[[Expr, Expr, Expr], list[Expr]]
     epilogue: Epilogue
     granted: Expr
+    has_few: bool
     packed: TileWeights | None = None
 
     def emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
@@ -270,7 +296,8 @@ class TileProducts(ABC):
     @property
     def _k_blocks(self) -> Split:
         """How the strips of k are cut."""
-        return Split.of(self.steps.strips, self.steps.form.block_strips)
+        form = self.steps.form
+        return Split.of(self.steps.strips, form.few_strips if self.has_few else form.block_strips)
 
     def _emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
         """Add so many rows, whose sums are kept between blocks of k."""
@@ -282,7 +309,10 @@ class TileProducts(ABC):
             sums=nest.allocate("sums", ((_KEPT if several else 1) * most * SUMS,), form.arithmetic.sums),
             vectors=most,
         )
-        with nest.loop("vectors", ceil_div(vectors, most)) as index, nest.loop("k_block", cut.count) as place:
+        blocks, tiles = (nest.settle(*each) for each in (
+            ("vector_blocks", ceil_div(vectors, most)), ("row_tiles", ceil_div(pixels, amx.ROWS)),
+        ))  # fmt: skip
+        with nest.loop("vectors", blocks) as index, nest.loop("k_block", cut.count) as place:
             block = TileBlock(
                 vector=nest.bind("first_vector", int64(vector + index * most)),
                 vectors=nest.bind("many_vectors", tirx.min(int64(most), vectors - index * most)),
@@ -292,15 +322,42 @@ class TileProducts(ABC):
             prepared = self._prepare(scratch, block)
             granted = self.granted > 0
             may = nest.keep("may", tirx.Cast("int32", granted if prepared is None else tirx.all(granted, prepared)))
-            with nest.loop("rows", ceil_div(pixels, amx.ROWS)) as row:
+            later = self._later(block, tiles, is_last=tirx.all(block.ends, int64(index) == blocks - 1))
+            with nest.loop("rows", tiles) as row:
                 rows = replace(
                     block, pixel=nest.bind("first_pixel", int64(pixel + row * amx.ROWS)),
                     pixels=nest.bind("many_pixels", tirx.min(int64(amx.ROWS), pixels - row * amx.ROWS)),
-                    sums=row * (most * SUMS) if several else int64(0),
+                    sums=row * (most * SUMS) if several else int64(0), later=later and replace(later, row=row),
                 )  # fmt: skip
                 self._multiply(scratch, rows, may > 0)
                 with guard(nest, block.ends if several else None):
                     self._store(scratch, rows)
+
+    def _later(self, block: TileBlock, tiles: Expr, *, is_last: Expr) -> Later | None:
+        """Return what is fetched with the rows of a block, cut in so many `tiles`, of the next one; None of numbers of
+        which nothing is, and nothing where it `is_last`, or tiles are so few that they would leave lines out."""
+        form, nest = self.steps.form, self.nest
+        if not self.has_few or not form.numbers.later_lines:
+            return None
+        apart = tirx.truncdiv(int64(self._strip_bytes // self._fetched_lines), int64(tiles))
+        skips = tirx.any(is_last, apart > CACHE_LINE, tiles * amx.ROWS > form.few_rows)
+        apart = tirx.Select(skips, int64(0), apart)
+        vector = tirx.Select(block.ends, block.vector + block.vectors, block.vector)
+        strip = tirx.Select(block.ends, int64(0), block.strip + block.strips)
+        settled = (("later_vector", vector), ("later_strip", strip), ("later_apart", apart))
+        return Later(*(nest.settle(*each) for each in settled))
+
+    @property
+    def _fetched_lines(self) -> int:
+        """Lines for later that the products of a strip with a vector fetch."""
+        return self.steps.form.strip_steps * self.steps.form.numbers.later_lines
+
+    @property
+    def _strip_bytes(self) -> int:
+        """Of a vector's weights in a strip, as they lie before the run."""
+        form = self.steps.form
+        step = form.numbers.weight_bytes if self.packed else form.numbers.depth * LANES * form.arithmetic.bytes
+        return form.strip_steps * step
 
     def _multiply(self, scratch: Scratch, rows: TileBlock, may: Expr) -> None:
         """Add the sums of 32 rows, a strip of k after the other, in tiles where they and the strip `may` be."""
@@ -347,7 +404,11 @@ class TileProducts(ABC):
         with nest.loop("v", block.vectors) as v:
             left = tirx.BufferLoad(scratch.left, [int64(0)])
             sums = tirx.BufferLoad(scratch.sums, [block.sums + v * SUMS])
-            nest.add(form.numbers.multiply(left, self._right(scratch, strip, v), sums, strip.steps, clears))
+            right = self._right(scratch, strip, v)
+            later, apart = (right, int64(0)) if block.later is None else (
+                self._part_of(block.later, strip.index, v), block.later.apart
+            )  # fmt: skip
+            nest.add(form.numbers.multiply(left, right, sums, strip.steps, clears, later, apart))
             with nest.loop("row", share) as row, nest.loop("step", form.strip_steps) as step:
                 taps, k = self.steps.place(strip.next_step + step)
                 y, x = self._pixel(strip.next_pixel + v * share + row)
@@ -364,6 +425,17 @@ class TileProducts(ABC):
             return tirx.BufferLoad(self.packed.memory, [at])
         assert scratch.right is not None, "a task prepares what was not packed"
         return tirx.BufferLoad(scratch.right.memory, [scratch.right.at(strip.index, v)])
+
+    def _part_of(self, later: Later, strip: Expr, v: Expr) -> tirx.BufferLoad:
+        """Return the load of the first weight of the part that is fetched of a strip and a vector of the next block."""
+        strip, vector, form = later.strip + strip, later.vector + v, self.steps.form
+        if self.packed:
+            first, each = tirx.BufferLoad(self.packed.memory, [self.packed.at(strip, vector)]), form.weight_dtype
+        else:
+            first, each = self.load_weights(vector * LANES, *self.steps.place(strip * form.strip_steps), 1), "float32"
+        *outer, inner = first.indices
+        behind = tirx.truncdiv(later.row * later.apart * self._fetched_lines, int64(bytes_of(each)))
+        return tirx.BufferLoad(first.source, [*outer, inner + behind])
 
     def _store(self, scratch: Scratch, block: TileBlock) -> None:
         """Add the epilogue of 32 rows."""

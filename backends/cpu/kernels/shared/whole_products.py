@@ -34,13 +34,13 @@ _WIDE = 8
 
 BYTES_IN_TILES = TileForm(
     numbers=amx.BYTES, arithmetic=Bytes(LANES), row_dtype=byte_dots.LEFT, weight_dtype=byte_dots.RIGHT,
-    packed_dtype=byte_dots.RIGHT, strip_steps=8, block_strips=8,
+    packed_dtype=byte_dots.RIGHT, strip_steps=8, block_strips=8, few_rows=0, few_strips=8,
 )  # fmt: skip
 """L1 holds 16 KiB of rows, L2 a block of weights of 1 MB."""
 
 BFLOAT16_IN_TILES = TileForm(
     numbers=amx.BFLOAT16, arithmetic=BFLOAT16, row_dtype="uint16", weight_dtype="bfloat16", packed_dtype="bfloat16",
-    strip_steps=8, block_strips=8,
+    strip_steps=8, block_strips=8, few_rows=256, few_strips=2,
 )  # fmt: skip
 """The same sizes. What TVM's passes for bfloat16 make of a buffer of it that is read within a `Bind`, others refuse."""
 

@@ -84,8 +84,9 @@ def is_as_exact(found: np.ndarray, rows: np.ndarray, weights: np.ndarray, bias: 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("rows", "depth", "channels"),
-    [(1, 1, 1), (3, 5, 7), (32, 32, 16), (33, 64, 17), (70, 63, 40), (100, 95, 300), (64, 1600, 33), (31, 31, 272)],
-)
+    [(1, 1, 1), (3, 5, 7), (32, 32, 16), (33, 64, 17), (70, 63, 40), (100, 95, 300), (64, 1600, 33), (31, 31, 272),
+     (130, 600, 300), (1100, 300, 40)],
+)  # fmt: skip
 def test_products_in_terms_are_as_exact(rows: int, depth: int, channels: int, threads: int) -> None:
     data = normal((rows, depth), 0)
     with in_tiles(MATMUL, share=threads - 1):
