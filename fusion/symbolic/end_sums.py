@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fusion.extents import Sizes
+from fusion.symbolic.found_model import FoundModel
 from fusion.symbolic.open_weights import OpenWeight
-from fusion.symbolic.sized_imports import FoundModel, SizedImports
+from fusion.symbolic.sized_imports import SizedImports
 
 
 def end_sums(importer: SizedImports, found: FoundModel) -> FoundModel:

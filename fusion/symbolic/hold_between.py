@@ -9,7 +9,8 @@ import numpy as np
 from fusion.declined import Declined
 from fusion.errors import LimitError
 from fusion.extents import Sizes
-from fusion.symbolic.sized_imports import FoundModel, SizedImports
+from fusion.symbolic.found_model import FoundModel
+from fusion.symbolic.sized_imports import SizedImports
 
 _LOOKED_AT = 8
 """Sizes within the bounds, a half of them small: what is left of a division by d is as near by, at all of them, by an

@@ -11,7 +11,8 @@ from itertools import combinations, product
 from fusion.declined import Declined
 from fusion.errors import LimitError
 from fusion.extents import Sizes
-from fusion.symbolic.sized_imports import FoundModel, SizedImports
+from fusion.symbolic.found_model import FoundModel
+from fusion.symbolic.sized_imports import SizedImports
 
 _LOW, _HIGH = "low", "high"
 _PARTS = 32

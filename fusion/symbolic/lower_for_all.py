@@ -35,6 +35,7 @@ from fusion.symbolic.choose_probes import choose_further
 from fusion.symbolic.cut_groups import are_of_parts, cut_groups
 from fusion.symbolic.end_sums import end_sums, within_tables
 from fusion.symbolic.fit import Fit
+from fusion.symbolic.found_model import FoundModel
 from fusion.symbolic.hold_between import hold_between
 from fusion.symbolic.hold_corners import hold_corners
 from fusion.symbolic.join import Joined, Probe, join_works, with_constants
@@ -43,7 +44,7 @@ from fusion.symbolic.open_dims import OpenDims, Undecided
 from fusion.symbolic.open_model import OpenModel
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.settle_weights import Imports, settle
-from fusion.symbolic.sized_imports import FoundModel, Import, SizedImports
+from fusion.symbolic.sized_imports import Import, SizedImports
 from fusion.symbolic.tell_sizes import ToldSizes
 from fusion.symbolic.unify import FunctionText, unify
 from partition.formed import Grouping

@@ -22,11 +22,12 @@ from fusion.errors import FusionError
 from fusion.extents import Extent, Sizes
 from fusion.frontends.branched import MAIN, split_branches
 from fusion.frontends.imported import TAKES_NOTHING, BranchCall, read_branch_call
+from fusion.symbolic.found_model import FoundModel
 from fusion.symbolic.imported_constants import ImportedConstants, constants_of
 from fusion.symbolic.join_weights import grown
 from fusion.symbolic.open_weights import OpenWeight
 from fusion.symbolic.outline import OpenOutline, OperatorLine, outline
-from fusion.symbolic.sized_imports import FoundModel, SizedImports
+from fusion.symbolic.sized_imports import SizedImports
 from fusion.tensors import same_bits
 
 _OF_NOTHING = frozenset({"concat", "matmul", "max", "min", "nn.pad", "prod", "scatter_elements", "scatter_nd", "sum"})

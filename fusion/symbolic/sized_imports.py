@@ -22,6 +22,7 @@ from fusion.pipeline import prepare_graph
 from fusion.symbolic.choose_probes import choose_probes
 from fusion.symbolic.derive import Deduction, deduce, telling
 from fusion.symbolic.fit import Fit, NotLinearError
+from fusion.symbolic.found_model import FoundModel
 from fusion.symbolic.imported_constants import ImportedConstants, constants_of, fails_always
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import LARGEST, CallAtFault, OpenDims
@@ -51,39 +52,6 @@ _BOUNDED = (512, 1024, 2048)
 
 class TableEndedError(Declined):
     """Every run would read behind the end of a table."""
-
-
-@dataclass(frozen=True)
-class FoundModel:
-    """What imports tell of a model.
-
-    Attributes:
-        dims: Its dimensions, with the sizes that follow from those of its inputs.
-        near: All sizes at which passes are to see it.
-        graph: Its operators.
-        constants: Those of the imports.
-        beside: The sizes of all others where imports show one as another one: as small as can be where it is the same
-            model there, as constants are looked at there too, or those near by.
-        lowest: All sizes as small as can be, where it is the same model there, constants too; else `beside`.
-        bounds: The sizes of each symbol of the inputs.
-        together: Those of them that it is the same for whatever the others are, where it is another one if all are as
-            large as can be: a table ends at a sum of two; else empty.
-        reason: Why these are not all; empty where they are.
-    """
-
-    dims: OpenDims
-    near: tuple[Sizes, Sizes]
-    graph: OpenOutline
-    constants: ImportedConstants
-    beside: Sizes
-    lowest: Sizes
-    bounds: Mapping[str, range] = field(default_factory=dict)
-    together: Mapping[str, range] = field(default_factory=dict)
-    reason: str = ""
-
-    def with_size(self, symbol: str, size: int) -> Sizes:
-        """Return sizes at which that of `symbol` is another one than `beside`."""
-        return self.dims.all_sizes({**self.beside, symbol: size})
 
 
 @dataclass
@@ -181,9 +149,7 @@ class SizedImports:
                 return found
         try:
             found = self._find()
-            is_any = self.first is None or not self.refused
-            is_first = is_any or self.is_same(found.dims.all_sizes(self.first or {}), found.graph)
-            return found if is_first else self._with_a_sum() or found
+            return found if self._takes_first(found) else self._with_a_sum() or found
         except (Declined, FusionError):
             if (shown := self._shown()) is not None:
                 with suppress(Declined, FusionError):
@@ -196,6 +162,13 @@ class SizedImports:
             if narrow is None:
                 raise
             return narrow
+
+    def _takes_first(self, found: FoundModel) -> bool:
+        """Return whether the model is `found` at the sizes of the first call too, as far as imports have shown others
+        of which it is none."""
+        if self.first is None or not self.refused or found.is_between(self.first):
+            return True
+        return self.is_same(found.dims.all_sizes(self.first), found.graph)
 
     def _with_a_sum(self) -> FoundModel | None:
         """Return the model for sizes of which one is a sum of others, as in the first call, if it refuses some that are

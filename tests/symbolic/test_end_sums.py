@@ -7,11 +7,11 @@ import pytest
 
 from fusion.extents import DerivedSize, Extent
 from fusion.symbolic.end_sums import within_tables
+from fusion.symbolic.found_model import FoundModel
 from fusion.symbolic.imported_constants import ImportedConstants
 from fusion.symbolic.open_dims import OpenDims
 from fusion.symbolic.open_weights import OpenWeight, TableWindow
 from fusion.symbolic.outline import OpenOutline
-from fusion.symbolic.sized_imports import FoundModel
 
 CACHE, WORDS, BOTH = (Extent(0, 1, (name,)) for name in ("cache", "words", "both"))
 

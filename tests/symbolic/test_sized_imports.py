@@ -15,9 +15,10 @@ from fusion.declined import Declined
 from fusion.errors import LimitError, OptionError, ShapeError
 from fusion.frontends import importer, read_signature
 from fusion.frontends.imported import ImportedModel
+from fusion.symbolic.found_model import FoundModel
 from fusion.symbolic.narrow import Narrowing
 from fusion.symbolic.open_dims import CallAtFault, OpenDims
-from fusion.symbolic.sized_imports import FoundModel, SizedImports
+from fusion.symbolic.sized_imports import SizedImports
 from tests.module.small_models import model as small
 from tests.symbolic.picture_models import corners, neck
 
@@ -54,6 +55,30 @@ def test_what_becomes_the_model_is_told_before_its_bounds_are_looked_for(model: 
     assert not begun.bounds
     assert found.bounds
     assert len(asked) > before
+
+
+@pytest.mark.parametrize(("batch", "asks"), [(1, False), (7, True)])
+def test_sizes_between_those_that_bounds_show_are_not_asked_for(batch: int, asks: bool) -> None:
+    """A table of 64 positions refuses more of them: the first call might be one of those that are refused."""
+    nodes = [
+        make_node("Shape", ["x"], ["length"], start=1, end=2),
+        make_node("Slice", ["table", "zero", "length", "one"], ["positions"]),
+        make_node("Add", ["x", "positions"], ["y"]),
+    ]
+    weights = {"table": np.ones((1, 64), "float32"), "zero": np.array([0]), "one": np.array([1])}
+    kinds = [(name, TensorProto.FLOAT, ["batch", "length"]) for name in "xy"]
+    model = small(nodes, kinds[:1], kinds[1:], weights)
+    read, asked = importer(model, strict=False), list[tuple[int, ...]]()
+
+    def note(shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+        asked.append(tuple(shapes["x"]))
+        return read(shapes)
+
+    dims = OpenDims.of(read_signature(model)[0])
+    assert dims is not None
+    found = SizedImports(note, dims, {"batch": batch, "length": 20}).find()
+    assert found.bounds["length"][-1] == 64
+    assert ((batch, 20) in asked) == asks
 
 
 @pytest.mark.parametrize(("window", "least", "asks_for_one"), [(3, 8, False), (1, 1, True)], ids=["wide", "narrow"])
