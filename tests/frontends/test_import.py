@@ -268,3 +268,13 @@ def test_an_operator_is_known_from_its_registration_on() -> None:
         assert list(breaches())
     finally:
         onnx.defs.deregister_schema("Late", 1, "tests.late")
+
+
+def test_imports_share_biases_in_the_shape_of_columns() -> None:
+    weights = {"w": np.ones((4, 3, 1, 1), "float32"), "b": np.ones(4, "float32")}
+    model = make([node("Conv", ["x", "w", "b"], ["y"])], {"x": ["n", 3, 5, 5]}, ["y"], weights)
+    read = importer(model, strict=True)
+    mods = [read({"x": (count, 3, 5, 5)}).mod for count in (1, 2)]
+    found = [find(mod["main"], GenericConst) for mod in mods if mod is not None]
+    assert len(found[0]) == len(weights)
+    assert all(one.same_as(other) for one, other in zip(*found, strict=True))

@@ -82,6 +82,10 @@ class Node:
             raise Declined(f"input {index} is missing")
         return self.scope.expr(self.proto.input[index])
 
+    def reshaped(self, index: int, shape: Shape) -> Expr:
+        """Return input `index` in another shape of as many elements."""
+        return self.scope.reshaped(self.proto.input[index], shape)
+
     def xs(self) -> list[Expr]:
         """Return all inputs of a variadic operator."""
         return [self.x(index) for index in range(len(self.proto.input))]

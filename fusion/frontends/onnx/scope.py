@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 from tvm.relax import Expr
+from tvm.relax.op import reshape
 
 from fusion.frontends.onnx.fold_cost import Budget
 from fusion.frontends.onnx.sizes_read import SizesRead
@@ -110,6 +111,12 @@ class ValueScope:
             is_weight = name in self._weights.arrays
             self.exprs[name] = self._weights.operand(name) if is_weight else constant(self.array(name))
         return self.exprs[name]
+
+    def reshaped(self, name: str, shape: Shape) -> Expr:
+        """Return the value `name` in another shape of as many elements, as an operand; a constant is one as it is."""
+        if name in self._weights.arrays:
+            return self._weights.operand(name, shape)
+        return constant(self.array(name).reshape(shape)) if name in self.constants else reshape(self.expr(name), shape)
 
 
 def identifier(name: str) -> str:

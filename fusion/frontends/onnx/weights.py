@@ -19,7 +19,7 @@ from fusion.frontends.nan_note import nan_note
 from fusion.frontends.onnx.declarations import LARGE
 from fusion.frontends.onnx.external_data import WeightFiles
 from fusion.frontends.onnx.parts import tensors
-from fusion.frontends.onnx.types import type_of_tensor
+from fusion.frontends.onnx.types import Shape, type_of_tensor
 from fusion.tensors import ALIGNMENT, aligned_copy, as_numpy, as_tensor
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
@@ -37,7 +37,7 @@ class Weights:
 
     protos: Mapping[str, TensorProto] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    _operands: dict[str, Expr] = field(default_factory=dict, init=False)
+    _operands: dict[tuple[str, Shape | None], Expr] = field(default_factory=dict, init=False)
 
     @cached_property
     def types(self) -> Mapping[str, onnx.TypeProto]:
@@ -103,11 +103,12 @@ class Weights:
         """Return whether `node` is a Constant whose tensor is one of these."""
         return _held(node) is not None and node.output[0] in self.arrays
 
-    def operand(self, name: str) -> Expr:
-        """Return the weight `name` as an operand."""
-        if name not in self._operands:
-            self._operands[name] = constant(self.arrays[name])
-        return self._operands[name]
+    def operand(self, name: str, shape: Shape | None = None) -> Expr:
+        """Return the weight `name` as an operand, of as many elements in another shape if one is given."""
+        if (name, shape) not in self._operands:
+            array = self.arrays[name]
+            self._operands[name, shape] = constant(array if shape is None else array.reshape(shape))
+        return self._operands[name, shape]
 
 
 def _is_external(tensor: TensorProto) -> bool:

@@ -14,7 +14,6 @@ from fusion.declined import Declined
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.ops.half import cast, wide_of
 from fusion.frontends.onnx.registry import converts
-from fusion.frontends.onnx.weights import constant
 from fusion.frontends.onnx.windows import transposed_window, window_of
 
 _CONV: dict[int, Callable[..., Expr]] = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
@@ -81,5 +80,4 @@ def _rounded_once(node: Node, sums: Expr, rank: int) -> Expr:
     if not node.has(2):
         return cast(sums, wide, dtype)
     column = (1, node.shape(2)[0], *[1] * rank)
-    bias = constant(node.needed_const(2).reshape(column)) if node.is_const(2) else relax.op.reshape(node.x(2), column)
-    return cast(relax.op.add(sums, cast(bias, dtype, wide)), wide, dtype)
+    return cast(relax.op.add(sums, cast(node.reshaped(2, column), dtype, wide)), wide, dtype)
