@@ -72,7 +72,8 @@ def choose_fallbacks(
         byte_products: As in `translate`.
     """
     dtypes = {kind.tensor_type.elem_type for kind in scope.types.values()}
-    dtypes.update(int(a.i) for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to")
+    casts = (node for node in graph.node if node.op_type == "Cast")
+    dtypes.update(int(a.i) for node in casts for a in node.attribute if a.name == "to")
     dtypes.update(a.t.data_type for node in graph.node for a in node.attribute if a.HasField("t"))
     if not may_be_slow(graph.node, dtypes):
         return FallbackChoice(tuple(graph.node), {})

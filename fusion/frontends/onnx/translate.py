@@ -335,7 +335,7 @@ class _Translator:
         self._plan.defer(node, opset, reason)
 
     def _expand_fused(self, node: NodeProto, opset: int) -> Expansion | None:
-        if not has_rule(node.domain, node.op_type) or not is_native(node, self._scope):
+        if not has_rule(node.domain, node.op_type, opset) or not is_native(node, self._scope):
             return None
         return expand_fused(Node(node, opset, (), self._scope, self._builder), self._fresh)
 

@@ -90,9 +90,10 @@ def _rules() -> dict[tuple[str, str], tuple[Rule, int | None]]:
     return _RULES
 
 
-def has_rule(domain: str, operator: str) -> bool:
-    """Return whether a rule may take nodes of `operator`."""
-    return (domain, operator) in _rules()
+def has_rule(domain: str, operator: str, opset: int = 0) -> bool:
+    """Return whether a rule may take nodes of `operator`, in this set or, if none is given, in some."""
+    _, below = _rules().get((domain, operator), (None, 0))
+    return below is None or opset < below
 
 
 def expand_fused(node: Node, fresh: Callable[[str], str]) -> Expansion | None:
