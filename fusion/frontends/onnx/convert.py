@@ -9,10 +9,12 @@ import tvm
 from onnx import NodeProto, TensorProto, TypeProto
 from tvm import relax
 from tvm.relax import BlockBuilder, Expr
+from tvm_ffi import structural_equal
 
 from fusion.declined import Declined
 from fusion.errors import FusionError
 from fusion.failures import last_line
+from fusion.frontends.onnx.alike import Findings
 from fusion.frontends.onnx.claims import convert_as_claimed, is_told_twice
 from fusion.frontends.onnx.fallback import NotATensor
 from fusion.frontends.onnx.node import Node
@@ -26,6 +28,7 @@ from fusion.shapes import known_shape
 from fusion.signature import TensorSpec
 
 _UNKNOWN = TypeProto()
+_CASTABLE_DTYPES = NATIVE_DTYPES | {TensorProto.FLOAT8E8M0}
 # Operators that read nothing of their input but its shape, so that it is not computed.
 _READ_SHAPES = frozenset({"EyeLike", "Shape", "Size"})
 # Operators whose output shape no constant could tell; only fallback nodes and the model's output read such values.
@@ -40,8 +43,11 @@ def _is_checked(node: Node) -> bool:
     return node.op in _CHECKED and not all(node.is_const(index) for index in range(1, len(node.proto.input)))
 
 
-def convert_node(proto: NodeProto, opset: int, scope: ValueScope, builder: BlockBuilder) -> None:
-    """Compute the outputs of `proto` in Relax and record them in `scope`.
+def convert_node(
+    proto: NodeProto, opset: int, scope: ValueScope, builder: BlockBuilder, findings: Findings | None = None
+) -> None:
+    """Compute the outputs of `proto` in Relax and record them in `scope`; where `findings` tell that a node like it was
+    converted, its operands are not looked at again.
 
     Raises:
         Declined: No converter takes the node; the text says why.
@@ -51,15 +57,17 @@ def convert_node(proto: NodeProto, opset: int, scope: ValueScope, builder: Block
     if proto.op_type in _READ_SHAPES and proto.input[0] in scope.unsure:
         raise Declined("only the model's declaration tells the shape of its input")
     node = Node(proto, opset, outputs, scope, builder)
-    why = _why_not_native(proto, scope)
-    if why:
-        raise Declined(why)
-    refuse_small_image(node)
-    refuse_pool_without_places(node)
     claims = tuple(scope.types[name] if name in scope.claimed else None for name in proto.output)
-    _refuse_large_constant(node, claims)
-    empty = [] if is_told_twice(node) or _is_checked(node) else _empty_tensors(outputs)
-    results = empty or _first_that_takes(node, claims)
+    findings = findings or Findings()
+    if not findings.results:
+        why = _why_not_native(proto, scope)
+        if why:
+            raise Declined(why)
+        refuse_small_image(node)
+        refuse_pool_without_places(node)
+        _refuse_large_constant(node, claims)
+    empty = [] if findings.results or is_told_twice(node) or _is_checked(node) else _empty_tensors(outputs)
+    results = empty or _first_that_takes(node, claims, findings)
     for name, kind, result in zip(proto.output, outputs, results, strict=False):
         known = kind or _type_of(result)
         if name and known is not None:
@@ -104,7 +112,7 @@ def is_native(proto: NodeProto, scope: ValueScope) -> bool:
 def _why_not_native(proto: NodeProto, scope: ValueScope) -> str:
     """Return which of the values that `proto` reads is no tensor of a native dtype and a static shape, and why; "" if
     all are."""
-    native = NATIVE_DTYPES | ({TensorProto.FLOAT8E8M0} if proto.op_type == "Cast" else frozenset())
+    native = _CASTABLE_DTYPES if proto.op_type == "Cast" else NATIVE_DTYPES
     for name in filter(None, proto.input):
         shape, kind = scope.shape(name), scope.types.get(name, _UNKNOWN)
         if shape is None and kind.WhichOneof("value") in (None, "tensor_type"):
@@ -128,7 +136,7 @@ def _empty_tensors(outputs: Sequence[TypeProto | None]) -> list[Expr]:
     ]
 
 
-def _first_that_takes(node: Node, claims: Sequence[TypeProto | None]) -> Sequence[Expr]:
+def _first_that_takes(node: Node, claims: Sequence[TypeProto | None], findings: Findings) -> Sequence[Expr]:
     ours = converter_of(node.proto.domain, node.op)
     converters: list[Converter] = [*([ours] if ours else []), convert_with_tvm]
     if ours and (any(claims) or is_told_twice(node)):
@@ -140,11 +148,16 @@ def _first_that_takes(node: Node, claims: Sequence[TypeProto | None]) -> Sequenc
     for convert in converters:
         try:
             result = convert(node)
-            results = list(result) if isinstance(result, (list, tuple)) else [result]
+            made = result if isinstance(result, (list, tuple)) else [result]
+            results = [node.builder.normalize(expr) for expr in made]
+            if findings.results and _are_of(results, findings.results):
+                return results
             asked = _asked(node, results)
             known = [claims[at] if at < len(claims) else None for at in range(len(results))]
             triples = zip(results, asked, known, strict=True)
-            return [_conform(expr, kind, node, claim) for expr, kind, claim in triples]
+            conformed = [_conform(expr, kind, node, claim) for expr, kind, claim in triples]
+            findings.results = tuple(expr.ty for expr in conformed) if findings.types else ()
+            return conformed
         except Declined as decline:
             reason = reason or str(decline)
         except (FusionError, NotATensor, MemoryError):
@@ -152,6 +165,13 @@ def _first_that_takes(node: Node, claims: Sequence[TypeProto | None]) -> Sequenc
         except Exception as error:  # TVM raises whatever its checks raise; none of them may end the import
             reason = reason or f"{node.op} failed to convert: {last_line(error)}"
     raise Declined(reason)
+
+
+def _are_of(results: Sequence[Expr], types: Sequence[tvm.ir.Type]) -> bool:
+    """Return whether these are the types of the results."""
+    return len(results) == len(types) and all(
+        structural_equal(expr.ty, kind) for expr, kind in zip(results, types, strict=True)
+    )
 
 
 def _asked(node: Node, results: Sequence[Expr]) -> list[TypeProto | None]:
@@ -164,7 +184,6 @@ def _asked(node: Node, results: Sequence[Expr]) -> list[TypeProto | None]:
 def _conform(expr: Expr, kind: TypeProto | None, node: Node, claim: TypeProto | None) -> Expr:
     """Return `expr` with the static shape of `kind`, else with that of `claim`, which the run compares; declines where
     the types contradict."""
-    expr = node.builder.normalize(expr)
     if kind is None:
         return expr
     _refuse_other_dtype(expr, kind)

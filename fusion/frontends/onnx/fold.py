@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, TypeProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from fusion.frontends.onnx.alike import Findings
 from fusion.frontends.onnx.fold_cost import cost_of
 from fusion.frontends.onnx.fold_exceptions import computed_otherwise
 from fusion.frontends.onnx.fold_operators import OPERATORS
@@ -23,9 +24,17 @@ _KEPT = 512
 is imported ten times or more. Making one takes ten times as long as running it."""
 
 
-def fold(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str, TypeProto]) -> bool:
-    """Record the outputs of `node` as constants of `scope` if they are known before the run; return whether they
-    are."""
+def fold(
+    node: onnx.NodeProto,
+    opset: int,
+    scope: ValueScope,
+    outputs: dict[str, TypeProto],
+    findings: Findings | None = None,
+) -> bool:
+    """Record the outputs of `node` as constants of `scope` if they are known before the run; return whether they are.
+
+    What is computed is added to the `findings` of nodes like it, or taken from there.
+    """
     if (
         node.op_type in ("Shape", "Size")
         and not node.domain
@@ -36,24 +45,36 @@ def fold(node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str,
         return True
     if node.op_type == "Constant" and not node.domain and _fold_constant(node, scope, outputs):
         return True
+    findings = findings or Findings()
     if not _foldable(node, opset, scope, outputs):
         return False
-    try:
-        arrays = _evaluate(node, opset, scope, outputs)
-    except Exception:  # the reference implementation lacks operators and cases; the node is then computed at run time
+    findings.constants = findings.constants or _computed(node, opset, scope, outputs)
+    if not findings.constants:
         return False
-    tensors = [(name, array) for name, array in zip(node.output, arrays, strict=True) if name]
-    if not all(isinstance(array, np.ndarray | np.generic) for _, array in tensors):
-        return False
-    protos = {name: numpy_helper.from_array(np.asarray(array)) for name, array in tensors}
-    if any(
-        name in outputs and proto.data_type != outputs[name].tensor_type.elem_type for name, proto in protos.items()
-    ):
-        return False
-    scope.sizes_read.note(node, [scope.array(name) for name in node.input if name])
-    for name, proto in protos.items():
-        scope.add_constant(name, proto)
+    scope.sizes_read.note(node, scope.array)
+    for name, (tensor, array) in zip(filter(None, node.output), findings.constants, strict=True):
+        scope.add_constant(name, tensor, array)
     return True
+
+
+def _computed(
+    node: onnx.NodeProto, opset: int, scope: ValueScope, outputs: dict[str, TypeProto]
+) -> tuple[tuple[TensorProto, np.ndarray], ...]:
+    """Return the constants that are the outputs of `node` which have a name; none where they cannot be computed, or are
+    of other types."""
+    try:
+        found = _evaluate(node, opset, scope, outputs)
+    except Exception:  # the reference implementation lacks operators and cases; the node is then computed at run time
+        return ()
+    arrays = {name: array for name, array in zip(node.output, found, strict=True) if name}
+    if not all(isinstance(array, np.ndarray | np.generic) for array in arrays.values()):
+        return ()
+    tensors = {name: numpy_helper.from_array(np.asarray(array)) for name, array in arrays.items()}
+    if any(
+        name in outputs and tensor.data_type != outputs[name].tensor_type.elem_type for name, tensor in tensors.items()
+    ):
+        return ()
+    return tuple((tensor, numpy_helper.to_array(tensor)) for tensor in tensors.values())
 
 
 def _fold_shape(node: onnx.NodeProto, scope: ValueScope) -> bool:

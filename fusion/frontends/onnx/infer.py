@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, TypeProto, numpy_helper, shape_inference
 
 from fusion.errors import InvalidModelError
+from fusion.frontends.onnx.alike import Findings
 from fusion.frontends.onnx.checks.dims import text
 from fusion.frontends.onnx.infer_elementwise import infer_elementwise
 from fusion.frontends.onnx.node import attribute_of
@@ -50,20 +51,31 @@ def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema:
 
 
 def infer_types(
-    node: onnx.NodeProto, opset: int, scope: ValueScope, declared: dict[str, TypeProto]
+    node: onnx.NodeProto,
+    opset: int,
+    scope: ValueScope,
+    declared: dict[str, TypeProto],
+    findings: Findings | None = None,
 ) -> dict[str, TypeProto]:
     """Return the type of each output of `node` that inference or the model's own declaration tells.
 
-    Inference comes first. A shape that only the declaration tells is entered in `scope.claimed`, and in `scope.unsure`
-    whatever rests on one.
+    Inference comes first, or what `findings` of nodes like it say, to which it is added. A shape that only the
+    declaration tells is entered in `scope.claimed`, and in `scope.unsure` whatever rests on one.
 
     Raises:
         InferenceError: The attributes and inputs of `node` contradict each other.
         InvalidModelError: These are of different element types.
     """
-    inferred = infer_elementwise(node, opset, scope) or _inferred(node, opset, scope)
+    inferred: Mapping[str, TypeProto] = {}
+    findings = findings or Findings()
+    if not findings.types:
+        inferred = infer_elementwise(node, opset, scope) or _inferred(node, opset, scope)
+        findings.keep(node, inferred)
+    rests = not scope.unsure.isdisjoint(node.input)
+    if findings.types:
+        scope.unsure.update(node.output if rests else ())
+        return _none_declared_otherwise(dict(zip(node.output, findings.types, strict=True)), declared)
     found: dict[str, TypeProto] = {}
-    rests = any(name in scope.unsure for name in node.input)
     for name in node.output:
         own, claim = (_with_value(kinds.get(name)) for kinds in (inferred, declared))
         _refuse_other_element(name, [kind for kind in (own, claim) if kind is not None])
@@ -80,6 +92,15 @@ def infer_types(
         if rests or name in scope.claimed:
             scope.unsure.add(name)
     return found
+
+
+def _none_declared_otherwise(types: dict[str, TypeProto], declared: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
+    """Return `types`, which say all that there is, if what the model declares has the same element types."""
+    for name, kind in types.items():
+        claim = _with_value(declared.get(name))
+        if claim is not None:
+            _refuse_other_element(name, [kind, claim])
+    return types
 
 
 def _inferred(node: onnx.NodeProto, opset: int, scope: ValueScope) -> dict[str, TypeProto]:

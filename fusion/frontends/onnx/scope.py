@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,10 +53,18 @@ class ValueScope:
     _shapes: dict[str, tuple[TypeProto, Shape]] = field(default_factory=dict, init=False)
     _weights: Weights = field(default_factory=Weights, init=False)
 
-    def add_constant(self, name: str, tensor: TensorProto) -> None:
-        """Record that the value `name` is `tensor`."""
+    def add_constant(self, name: str, tensor: TensorProto, array: np.ndarray | None = None) -> None:
+        """Record that the value `name` is `tensor`, which is `array` if that is given."""
         self.constants[name] = tensor
         self.types[name] = type_of_tensor(tensor)
+        if array is not None:
+            self._arrays[name] = array
+
+    def add_types(self, types: Mapping[str, TypeProto], shapes: Sequence[Shape] = ()) -> None:
+        """Record the types of values, and in the same order the shapes that are known of them."""
+        self.types.update(types)
+        for (name, kind), shape in zip(types.items(), shapes, strict=False):
+            self._shapes[name] = kind, shape
 
     def add_weights(self, weights: Weights) -> None:
         """Record the values that `weights` are."""

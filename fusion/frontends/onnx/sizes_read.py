@@ -3,7 +3,7 @@ something else of it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,11 +34,12 @@ class SizesRead:
         if node.input[0] not in known:
             self.names.update(node.output)
 
-    def note(self, node: NodeProto, inputs: list[np.ndarray]) -> None:
-        """Note a node that was computed of these constants."""
-        of_sizes = [name in self.names for name in node.input]
-        if not any(of_sizes):
+    def note(self, node: NodeProto, array: Callable[[str], np.ndarray]) -> None:
+        """Note a node that was computed of constants, which `array` tells by their names."""
+        if self.names.isdisjoint(node.input):
             return
+        of_sizes = [name in self.names for name in node.input if name]
+        inputs = [array(name) for name in node.input if name]
         self.names.update(node.output)
         if node.op_type == "Div" or not self.divided.isdisjoint(node.input):
             self.divided.update(node.output)

@@ -17,6 +17,7 @@ from fusion.declined import Declined
 from fusion.errors import FusionError, NeedsFallbackError, ShapeError, UnsupportedOperatorError
 from fusion.failures import report
 from fusion.frontends.imported import FallbackNode, ImportedModel, TensorSpec, branch_call
+from fusion.frontends.onnx.alike import AlikeNodes, Findings
 from fusion.frontends.onnx.ask_types import ask_types
 from fusion.frontends.onnx.branches import Branch, assemble, common_results, split_if
 from fusion.frontends.onnx.checked_operands import check_operand, has_checked_operand
@@ -150,6 +151,7 @@ class _Shared:
         budget: Pays for folding.
         computes_made, byte_products, by_libraries: As in `translate`.
         sizes_read: Told of what is computed of sizes.
+        alike: What has been found of nodes.
     """
 
     strict: bool
@@ -159,6 +161,7 @@ class _Shared:
     byte_products: tuple[tuple[str, str], ...]
     by_libraries: bool
     sizes_read: SizesRead = field(default_factory=SizesRead)
+    alike: AlikeNodes = field(default_factory=AlikeNodes)
 
 
 class _Translator:
@@ -258,7 +261,7 @@ class _Translator:
         return rename(proto, {name: self._actual(name) for name in reads(proto) if name in self._names})
 
     def _translate_node(self, node: NodeProto, opset: int, standard_opset: int) -> None:
-        check_node(Node(node, opset, (), self._scope, self._builder))
+        findings = self._check(node, opset)
         node = plain_attributes(plain_axes(without_empty_inputs(node), self._scope.types))
         self._current = node
         seen = Node(node, opset, (), self._scope, self._builder)
@@ -274,17 +277,20 @@ class _Translator:
             self._splice(instead)
             return
         try:
-            types = infer_types(node, opset, self._scope, self._declared)
+            types = infer_types(node, opset, self._scope, self._declared, findings)
         except InferenceError as reason:
             self._defer(node, opset, str(reason))
             return
         is_made = self._is_made(node)
-        if not (is_made and any(map(_is_data, types.values()))) and fold(node, opset, self._scope, types):
+        is_left = is_made and any(map(_is_data, types.values()))
+        if not is_left and fold(node, opset, self._scope, types, findings):
             if is_made:
                 self._scope.made.update(dict.fromkeys(node.output, (node, opset)))
             return
-        check_types(types, node)
-        self._scope.types.update(types)
+        if not findings.fits:
+            check_types(types, node)
+            findings.fits = bool(findings.types)
+        self._scope.add_types(types, findings.shapes)
         try:
             fused = self._expand_fused(node, opset)
             if fused is not None:
@@ -292,10 +298,18 @@ class _Translator:
             elif node.op_type == "If" and not node.domain:
                 self._convert_if(node, opset)
             else:
-                convert_node(node, opset, self._scope, self._builder)
+                convert_node(node, opset, self._scope, self._builder, findings)
             self._note(node)
         except Declined as reason:
             self._expand_or_defer(node, opset, standard_opset, str(reason))
+
+    def _check(self, node: NodeProto, opset: int) -> Findings:
+        """Check `node`, unless it is like one that was, and return what has been found of such nodes."""
+        findings = self._shared.alike.find(node, opset, self._scope)
+        if not findings.is_checked:
+            check_node(Node(node, opset, (), self._scope, self._builder))
+            findings.is_checked = True
+        return findings
 
     def _note(self, node: NodeProto) -> None:
         """Note that `node` makes its outputs, for errors and reasons."""
