@@ -98,11 +98,17 @@ def tile_blockings(extents: Extents, machine: Machine, threads: int, *, splits: 
         cycles += pixels * panels * TERM_SUM_CYCLES
         tasks = extents.outer * row_chunks * panel_chunks
         cycles = (cycles * extents.products + extents.row_cycles * longest) * -(-tasks // threads)
-        traffic = weight_bytes * row_chunks + extents.input_bytes * panel_chunks
+        traffic = weight_bytes * row_chunks + extents.input_bytes * _reads(panel_chunks)
         busy = min(tasks, threads)
         cycles += (extents.outer * traffic / MEMORY_BYTES_PER_CYCLE + tasks * TASK_CYCLES) / busy
         cycles += FIRST_TILES_CYCLES + (REGION_CYCLES if tasks > 1 else 0)
         yield Blocking(tile, row_chunks, panel_chunks, panels, cycles, in_tiles=True)
+
+
+def _reads(panel_chunks: int) -> float:
+    """Return how many times rows are read, in what memory takes for one: a task with all panels of its rows reads them
+    from its own L2, where the kernel before has left them."""
+    return panel_chunks if panel_chunks > 1 else MEMORY_BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
 
 
 def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int) -> Iterator[Blocking]:
@@ -130,9 +136,8 @@ def _grids(extents: Extents, tile: RegisterTile, machine: Machine, threads: int)
         for panel_chunks, longest in shares:
             share = longest_rows / rows * longest / panels
             tasks = outer * row_chunks * panel_chunks
-            # a task with all panels of its rows reads them from its own L2, where the kernel before has left them
-            reads = panel_chunks if panel_chunks > 1 else MEMORY_BYTES_PER_CYCLE / L2_BYTES_PER_CYCLE
-            traffic = weight_bytes * row_chunks / begun + extents.input_bytes * reads * spill / MEMORY_BYTES_PER_CYCLE
+            rows_bytes = extents.input_bytes * _reads(panel_chunks) * spill
+            traffic = weight_bytes * row_chunks / begun + rows_bytes / MEMORY_BYTES_PER_CYCLE
             busy = min(tasks, threads)
             cycles = (whole * share + made) * -(-tasks // threads)
             cycles += (outer * traffic + tasks * TASK_CYCLES) / busy

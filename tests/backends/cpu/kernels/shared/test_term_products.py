@@ -281,10 +281,11 @@ def test_more_rows_are_worth_splitting_weights() -> None:
 
 @pytest.mark.parametrize(("depth", "channels"), [(768, 3072), (3072, 768), (384, 1536), (1536, 384)])
 def test_open_rows_are_split_where_they_fill_tiles(depth: int, channels: int) -> None:
-    """BERT-base's 65 rows, three times 32 of which a third is nothing, took 1.22 to 1.28 of their time in vectors."""
+    """BERT-base's 65 rows, three times 32 of which a third is nothing, took 1.22 to 1.28 of their time in vectors, and
+    take 1.00 to 1.03 since weights are fetched a block ahead."""
     any_rows = sizes(2**31 - 1, depth, channels)
     found = OpenBlocking.of([any_rows], any_rows, EMERALD_RAPIDS, 2).terms_from
-    assert 75 <= found <= 96
+    assert 56 <= found <= 96
     no_tiles = sizes(2**31 - 1, depth, channels, tiles=False)
     assert OpenBlocking.of([no_tiles], no_tiles, EMERALD_RAPIDS, 2).terms_from == 0
 
