@@ -44,7 +44,7 @@ TERM_BITS = 0xFFFF0000
 """Those of a float32 that are its first term."""
 
 _BEGIN, _END = "fusion_amx_begin", "fusion_amx_end"
-_SPLIT_ROW, _SPLIT_WEIGHTS = "fusion_amx_split_row", "fusion_amx_split_weights"
+_FETCH, _SPLIT_ROW, _SPLIT_WEIGHTS = "fusion_amx_fetch", "fusion_amx_split_row", "fusion_amx_split_weights"
 
 _TILE_BYTES, _USED = 1024, 5
 
@@ -70,7 +70,7 @@ class Numbers:
     depth: int
     terms: int
     products: tuple[tuple[int, int], ...]
-    others: str = ""
+    others: tuple[str, ...] = ()
     later_lines: int = 0
 
     @property
@@ -86,7 +86,8 @@ class Numbers:
     def use_tiles(self, nest: Nest) -> None:
         """Let the statements of `nest` call what multiplies these numbers."""
         nest.use_functions(_GRANTS)
-        nest.call_functions(f"{self.others}{_multiply_function(self)}")
+        for text in (_FETCH_IR, *self.others, _multiply_function(self)):
+            nest.call_functions(text, finished=True)
 
     def multiply(
         self, left: tirx.BufferLoad, right: tirx.BufferLoad, sums: tirx.BufferLoad, steps: Expr, clears: Expr,
@@ -115,6 +116,13 @@ def begin() -> Expr:
 def end() -> tirx.Stmt:
     """Return the statement that gives the tiles back, where they were granted."""
     return tirx.Evaluate(tirx.call_extern("int32", _END))
+
+
+def fetch(first: tirx.BufferLoad, size: int) -> tirx.Stmt:
+    """Return the statement that asks for the cache lines of `size` bytes from `first` on ahead of their use; addresses
+    past the end of a buffer are harmless."""
+    lines = tirx.const(size // CACHE_LINE, "int32")
+    return tirx.Evaluate(tirx.call_extern("int32", _FETCH, tirx.address_of(first), lines))
 
 
 def split_row(first: tirx.BufferLoad, terms: tirx.BufferLoad, seen: tirx.BufferLoad) -> tirx.Stmt:
@@ -218,7 +226,32 @@ def _split(order: Iterable[int], apart: int) -> str:
     return "\n".join(lines)
 
 
+_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+
+_FETCH_IR = f"""
+{_PREFETCH}
+
+define i32 @{_FETCH}(ptr %first, i32 %lines) {{
+all:
+  br label %line
+line:
+  %place = phi i32 [ 0, %all ], [ %next, %line ]
+  %here = phi ptr [ %first, %all ], [ %behind, %line ]
+  call void @llvm.prefetch.p0(ptr %here, i32 0, i32 3, i32 1)
+  %behind = getelementptr i8, ptr %here, i64 {CACHE_LINE}
+  %next = add nuw nsw i32 %place, 1
+  %more = icmp ult i32 %next, %lines
+  br i1 %more, label %line, label %done
+done:
+  ret i32 0
+}}
+"""
+
+_LARGEST = "declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)"
+
 _SPLIT_ROW_IR = f"""
+{_LARGEST}
+
 define i32 @{_SPLIT_ROW}(ptr %first, ptr %terms.here, ptr %seen) {{
   %second = getelementptr float, ptr %first, i64 16
   %value.0.0 = load <16 x float>, ptr %first, align 4
@@ -234,6 +267,8 @@ _BY_COLUMN = tuple(half for column in range(1, 32, 2) for half in (column, colum
 """The high halves of both words of each column after each other."""
 
 _SPLIT_WEIGHTS_IR = f"""
+{_LARGEST}
+
 define i32 @{_SPLIT_WEIGHTS}(ptr %weights, ptr %terms, ptr %seen, i32 %pairs) {{
 all:
   %known = load <16 x i32>, ptr %seen, align 4
@@ -257,10 +292,6 @@ done:
   ret i32 0
 }}
 """
-
-_SPLITS = f"""
-declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
-{_SPLIT_ROW_IR}{_SPLIT_WEIGHTS_IR}"""
 
 _GRANTS = f"""
 declare void @llvm.x86.ldtilecfg(ptr)
@@ -291,7 +322,7 @@ define i32 @{_END}() {{
 def _multiply_function(numbers: Numbers) -> str:
     """Return the function of `Numbers.multiply`."""
     return f"""
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+{_PREFETCH}
 declare void @llvm.x86.tilezero(i8)
 declare void @llvm.x86.tileloadd64(i8, ptr, i64)
 declare void @llvm.x86.tilestored64(i8, ptr, i64)
@@ -332,7 +363,7 @@ store:
 
 TERMS = Numbers(
     name="terms", instruction="llvm.x86.tdpbf16ps", depth=DEPTH, terms=TERM_COUNT,
-    products=((0, 2), (0, 0), (2, 0), (1, 0), (1, 1), (0, 1)), others=_SPLITS,
+    products=((0, 2), (0, 0), (2, 0), (1, 0), (1, 1), (0, 1)), others=(_SPLIT_ROW_IR, _SPLIT_WEIGHTS_IR),
     later_lines=24,
 )  # fmt: skip
 """Float32; the six largest products of their terms."""

@@ -25,6 +25,9 @@ FUNCTIONS = "fusion.functions"
 """Attribute around statements that call functions of which each has code of its own; its value is their text in LLVM's
 language."""
 
+FINISHED = "fusion.finished_functions"
+"""The same, whose text is as they are to run."""
+
 Expr = Any  # a TensorIR expression or a Python number
 
 
@@ -141,11 +144,11 @@ class Nest:
         """Let the statements call functions that are written in LLVM's own language; LLVM puts them in line."""
         self._functions[IMPORT, llvm_ir] = None
 
-    def call_functions(self, llvm_ir: str) -> None:
+    def call_functions(self, llvm_ir: str, *, finished: bool = False) -> None:
         """Let the statements call functions that are written in LLVM's own language and compiled once for all kernels
         that call them: see `codegen/functions.py`. Their names say all that their text depends on, and they return an
-        int32 that nothing reads."""
-        self._functions[FUNCTIONS, llvm_ir] = None
+        int32 that nothing reads. A text of one function that is `finished` is not given to LLVM's optimiser."""
+        self._functions[FINISHED if finished else FUNCTIONS, llvm_ir] = None
 
     def finish(self) -> tirx.Stmt:
         """Return everything added as one statement."""

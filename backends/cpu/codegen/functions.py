@@ -3,11 +3,15 @@
 TVM links what a kernel imports into its code and puts it in line, whatever it is marked as. A PrimFunc of which
 `MakePackedAPI` is told that it has its calling convention already keeps its parameters and is exported: around such a
 function it is that function, compiled once for a model, in an object file of its own.
+
+A finished function needs no PrimFunc: LLVM writes its code as the text has it, in 0.4 of the time. Its optimiser takes
+as long again, as do the conversions of float16 that TVM puts into all modules it makes.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import tvm
 from tvm import tirx
@@ -15,13 +19,17 @@ from tvm.ir import Call, CallingConv
 from tvm_ffi.structural import StructuralMutator
 
 from backends.cpu.codegen.frames import with_line
-from backends.cpu.llvm_level import with_level
-from backends.tensorir.emit import FUNCTIONS, IMPORT, Nest
+from backends.cpu.costs import CACHE_LINE
+from backends.cpu.llvm_level import target_for, with_level
+from backends.tensorir.emit import FINISHED, FUNCTIONS, IMPORT, Nest
 from backends.tensorir.schedule_kernels import SOURCE
 from fusion.structural import contains, find, mutate
 
 _EXTERN = "tirx.call_extern"
-_DEFINED = re.compile(r"^define i32 @([\w.]+)\(", re.MULTILINE)
+_KEYS = (FUNCTIONS, FINISHED)
+_DEFINED = re.compile(r"^define i32 @([\w.]+)\([^)]*\)", re.MULTILINE)
+_BEHIND_TEXT = "!1000000"
+"""A number of metadata that no text has."""
 
 
 def in_line(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -31,7 +39,7 @@ def in_line(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
         inner = mutator.default_mutate(found)
-        if found.attr_key != FUNCTIONS:
+        if found.attr_key not in _KEYS:
             return inner
         return tirx.AttrStmt(inner.node, IMPORT, inner.value, inner.body)
 
@@ -42,23 +50,42 @@ def apart(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]
     """Return `func` without the functions it calls, and these by name, each to be compiled by itself."""
     if not _has_functions(func):
         return func, {}
-    texts: list[str] = []
+    texts: list[tuple[str, str]] = []
 
     def attribute(found: tirx.AttrStmt, mutator: StructuralMutator) -> object:
-        if found.attr_key != FUNCTIONS:
+        if found.attr_key not in _KEYS:
             return mutator.default_mutate(found)
-        texts.append(str(found.value.value))
+        texts.append((str(found.attr_key), str(found.value.value)))
         return mutator.mutate(found.body)
 
     alone = func.with_body(mutate(func.body, [(tirx.AttrStmt, attribute)]))
     calls = {_called(call): call for call in find(alone.body, Call) if _is_extern(call)}
     return alone, {
-        name: _exported(calls[name], text) for text in texts for name in _DEFINED.findall(text) if name in calls
+        name: _finished(text) if key == FINISHED else _exported(calls[name], text)
+        for key, text in texts
+        for name in _DEFINED.findall(text)
+        if name in calls
     }
 
 
+def is_finished(func: tirx.PrimFunc) -> bool:
+    """Return whether a function that `apart` returned is written as it is to run."""
+    return bool(func.attrs) and FINISHED in func.attrs
+
+
+def generate_finished(func: tirx.PrimFunc, target: tvm.target.Target, file: Path) -> tvm.runtime.Module:
+    """Return the code of a function that is finished, whose text `file` is to hold.
+
+    What `frames.align` does by an object is an attribute here.
+    """
+    empty = tvm.get_global_func("codegen.LLVMModuleCreate")(str(target_for(tvm.IRModule({"main": func}), target)), "")
+    text = _DEFINED.sub(rf"\g<0> nounwind alignstack({CACHE_LINE}) align {CACHE_LINE}", str(func.attrs[FINISHED]))
+    file.write_text(empty.inspect_source("ll").replace("!0", _BEHIND_TEXT) + text)
+    return tvm.get_global_func("ffi.Module.load_from_file.ll")(str(file), "ll")
+
+
 def _has_functions(func: tirx.PrimFunc) -> bool:
-    return contains(func.body, (tirx.AttrStmt, lambda found: bool(found.attr_key == FUNCTIONS)))
+    return contains(func.body, (tirx.AttrStmt, lambda found: found.attr_key in _KEYS))
 
 
 def _is_extern(call: Call) -> bool:
@@ -68,6 +95,12 @@ def _is_extern(call: Call) -> bool:
 def _called(call: Call) -> str:
     name, *_ = call.args
     return str(name.value)
+
+
+def _finished(text: str) -> tirx.PrimFunc:
+    """Return what stands for the function that `text` defines."""
+    func = tirx.PrimFunc([], tirx.Evaluate(0)).with_attr({FINISHED: text, SOURCE: text})
+    return with_level(func, is_written_out=True)
 
 
 def _exported(call: Call, text: str) -> tirx.PrimFunc:

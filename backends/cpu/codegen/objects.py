@@ -20,7 +20,7 @@ from tvm.ir import GlobalVar
 from tvm_ffi.structural import StructuralMutator
 
 from backends.backend import ObjectCache
-from backends.cpu.codegen.functions import apart
+from backends.cpu.codegen.functions import apart, generate_finished, is_finished
 from backends.cpu.codegen.generate import generate_module
 from fusion.stages import part_of, stage
 from fusion.structural import find, mutate
@@ -131,7 +131,10 @@ class ObjectFiles:
             path.write_bytes(code)
             return path
         with self.target:  # threads have no target but their own
-            made = generate_module(tvm.IRModule({symbol: func}), self.target)
+            if is_finished(func):
+                made = generate_finished(func, self.target, path.with_suffix(".ll"))
+            else:
+                made = generate_module(tvm.IRModule({symbol: func}), self.target)
         with stage("LLVM"):
             made.write_to_file(str(path))
         if self.kept and key:

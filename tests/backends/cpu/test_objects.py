@@ -37,7 +37,8 @@ step:
 done:
   ret i32 0
 }
-
+"""
+_UNUSED = """
 define i32 @unused(ptr %values) {
   ret i32 0
 }
@@ -51,10 +52,10 @@ def kernel(added: float) -> tirx.PrimFunc:
     return CTX.compiler.schedule(func).func.without_attr("global_symbol")
 
 
-def adding(count: int) -> tirx.PrimFunc:
+def adding(count: int, *, finished: bool = False) -> tirx.PrimFunc:
     """Return a kernel that adds 1 to the first `count` of five numbers, by a function."""
     values, nest = tirx.decl_buffer((SIZE,), "float32", "values"), Nest()
-    nest.call_functions(_ADD)
+    nest.call_functions(_ADD if finished else _ADD + _UNUSED, finished=finished)
     first = tirx.address_of(tirx.BufferLoad(values, [int64(0)]))
     nest.add(tirx.Evaluate(tirx.call_extern("int32", "added", int64(count), first)))
     return tirx.PrimFunc([values], nest.finish())
@@ -166,6 +167,15 @@ def test_several_kernels_call_the_code_of_one_function(generated: list[str], tmp
     assert (sums(made, "two"), sums(made, "three")) == ([1, 1, 0, 0, 0], [1, 1, 1, 0, 0])
 
 
+def test_finished_functions_are_written_as_they_are(generated: list[str], tmp_path: Path) -> None:
+    kernels = module(two=adding(2, finished=True), three=adding(3, finished=True))
+    with writer(tmp_path / "files") as files:
+        link_objects(files.finish(kernels), tmp_path / "kernels.so")
+        made = load_library(tmp_path / "kernels.so", "kernels").functions
+    assert sorted(generated) == ["three", "two"]
+    assert (sums(made, "two"), sums(made, "three")) == ([1, 1, 0, 0, 0], [1, 1, 1, 0, 0])
+
+
 def test_code_of_functions_that_are_no_longer_called_is_left_out(generated: list[str], tmp_path: Path) -> None:
     plain = apart(adding(1))[0].with_body(tirx.Evaluate(0))
     with writer(tmp_path / "begun") as files:
@@ -176,5 +186,5 @@ def test_code_of_functions_that_are_no_longer_called_is_left_out(generated: list
 
 
 def test_without_a_linker_functions_are_in_line() -> None:
-    made = CTX.compiler.generate_module(module(two=adding(2), three=adding(3)))
+    made = CTX.compiler.generate_module(module(two=adding(2), three=adding(3, finished=True)))
     assert (sums(made, "two"), sums(made, "three")) == ([1, 1, 0, 0, 0], [1, 1, 1, 0, 0])

@@ -88,7 +88,7 @@ class OpenProducts:
             table.heights, table.tile.vectors, lanes, products=len(self.each), fetches_rows=self.fetches_rows,
             fetches_results=self.fetches_results, fetches_panels=self._has_blocks and not vectors_are_lines(lanes),
         )  # fmt: skip
-        nest.call_functions(function.llvm_ir)
+        nest.call_functions(function.llvm_ir, finished=function.is_finished)
         last = [sizes.vectors - function.vectors for sizes in extents]
         with nest.loop("product", len(self.each)) as index:
             # TVM makes loop variables narrow whose ends it sees, and the call would be one of another function.

@@ -74,11 +74,8 @@ class _Finite:
 
     def holds(self, nest: Nest, name: str) -> Expr:
         """Return whether all are, as it is where `nest` stands."""
-        found = nest.allocate(name, (1,), "uint32")
-        largest = tirx.BufferLoad(found, [int64(0)])
-        nest.store(found, [int64(0)], tirx.const(0, "uint32"))
-        with nest.loop("lane", LANES) as lane:
-            nest.store(found, [int64(0)], tirx.max(largest, tirx.BufferLoad(self.largest, [lane])))
+        vector = tirx.BufferLoad(self.largest, [ramp(int64(0), LANES)])
+        largest = nest.keep(name, tirx.call_llvm_pure_intrin("uint32", "llvm.vector.reduce.umax", vector))
         return largest < tirx.const(_INFINITE, "uint32")
 
 
@@ -101,7 +98,7 @@ class TermProducts(TileProducts):
     def _by_vector(self, scratch: Scratch, strip: TileStrip) -> None:
         """Add the products of float32 as they are, a row times `WIDE` vectors at a time."""
         nest, block, function = self.nest, strip.block, PlainSteps(of_terms=self.packed is not None)
-        nest.call_functions(function.llvm_ir)
+        nest.call_functions(function.llvm_ir, finished=True)
         with (
             nest.loop("row", block.pixels) as row,
             nest.loop("wide", ceil_div(block.vectors, WIDE)) as wide,

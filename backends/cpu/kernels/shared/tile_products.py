@@ -37,7 +37,7 @@ from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.open_split import ceil_div
 from backends.cpu.kernels.shared.split import Split, tile_count
 from backends.tensorir.accesses import unravel
-from backends.tensorir.emit import Expr, Nest, guard, int64, pieces, prefetch
+from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
 
 BLOCK_VECTORS = 16
 """Of a block of weights, which L2 holds: 1.2 MB of terms."""
@@ -132,8 +132,11 @@ class TileSteps:
 
     def place(self, step: Expr) -> tuple[list[Expr], Expr]:
         """Return the taps of a step, and its first element of k."""
+        depth = self.form.numbers.depth
+        if prod(self.taps) == 1:
+            return [int64(0) for _ in self.taps], step * depth
         tap = tirx.floordiv(step, self.of_tap)
-        return unravel(tap, self.taps), tirx.floormod(step, self.of_tap) * self.form.numbers.depth
+        return unravel(tap, self.taps), tirx.floormod(step, self.of_tap) * depth
 
 
 NOT_FINITE = 1
@@ -409,14 +412,21 @@ class TileProducts(ABC):
                 self._part_of(block.later, strip.index, v), block.later.apart
             )  # fmt: skip
             nest.add(form.numbers.multiply(left, right, sums, strip.steps, clears, later, apart))
-            with nest.loop("row", share) as row, nest.loop("step", form.strip_steps) as step:
-                taps, k = self.steps.place(strip.next_step + step)
+            with nest.loop("row", share) as row:
                 y, x = self._pixel(strip.next_pixel + v * share + row)
-                for line in range(0, form.numbers.depth, 64 // form.arithmetic.bytes):
-                    prefetch(nest, self.load_rows(y, x, taps, k + line))
+                self._fetch_rows(y, x, strip.next_step)
             with guard(nest, block.ends), nest.loop("row", block.pixels) as row:
                 at = self.coordinates(*self._pixel(block.pixel + row), (block.vector + v) * LANES)
                 self.epilogue.fetch(nest, at)
+
+    def _fetch_rows(self, y: Expr, x: Expr, step: Expr) -> None:
+        """Add the fetches of a strip of a row."""
+        nest, form = self.nest, self.steps.form
+        together = form.strip_steps if prod(self.steps.taps) == 1 else 1
+        size = together * form.numbers.depth * form.arithmetic.bytes
+        with nest.loop("step", form.strip_steps // together) as part:
+            taps, k = self.steps.place(step + part)
+            nest.add(amx.fetch(self.load_rows(y, x, taps, k), size))
 
     def _right(self, scratch: Scratch, strip: TileStrip, v: Expr) -> tirx.BufferLoad:
         """Return the load of the first of vector `v` of the block in a strip."""

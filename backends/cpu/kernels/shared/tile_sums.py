@@ -134,6 +134,11 @@ class TileSums:
         kind = "".join(f"_fetching_{name}" for name, wanted in fetched.items() if wanted)
         return f"fusion_tile_sums{kind}_{self.products}_{self.vectors}v{self.lanes}_{heights}"
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether its loops are as they are to run; others ask LLVM's optimiser for several steps in one."""
+        return vectors_are_lines(self.lanes)
+
     def call(
         self, at: TileCall, rows: tirx.BufferLoad, sums: tirx.BufferLoad, weights: Sequence[Expr],
         results: Sequence[Expr] = (),
@@ -158,7 +163,7 @@ class TileSums:
         bodies = "\n".join(self._body(height) for height in self.heights)
         loops = "\n".join(f"!{place} = distinct !{{!{place}, !0}}" for place in range(1, len(self.heights) + 2))
         unrolled = f'"llvm.loop.unroll.count", i32 {UNROLLED_STEPS}'
-        if vectors_are_lines(self.lanes):
+        if self.is_finished:
             unrolled = '"llvm.loop.unroll.disable"'
         return f"""
 declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
