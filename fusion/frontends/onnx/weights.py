@@ -20,6 +20,7 @@ from fusion.frontends.onnx.declarations import LARGE
 from fusion.frontends.onnx.external_data import WeightFiles
 from fusion.frontends.onnx.parts import tensors
 from fusion.frontends.onnx.types import Shape, type_of_tensor
+from fusion.system.map_in_threads import map_in_threads
 from fusion.tensors import ALIGNMENT, aligned_copy, as_numpy, as_tensor
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
@@ -46,7 +47,8 @@ class Weights:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto, files: WeightFiles | None = None) -> Weights:
-        """Return the weights of `graph`, of which `files` reads those that were left apart.
+        """Return the weights of `graph`, of which `files` reads those that were left apart, in threads: what takes long
+        is the system, which gives their memory page by page.
 
         Raises:
             ModelFileError: A weight's data lies in a file that was not read, or cannot be.
@@ -54,10 +56,11 @@ class Weights:
         """
         protos = {tensor.name: tensor for tensor in (*graph.initializer, *map(_dense, graph.sparse_initializer))}
 
+        apart = [tensor for tensor in protos.values() if files is not None and _is_external(tensor)]
+        read = {} if files is None else dict(zip(map(id, apart), map_in_threads(files.array, apart), strict=True))
+
         def array(tensor: TensorProto) -> np.ndarray:
-            if files is not None and _is_external(tensor):
-                return files.array(tensor)
-            return _aligned(_checked_array(tensor))
+            return read[id(tensor)] if id(tensor) in read else _aligned(_checked_array(tensor))
 
         return cls(protos, {name: array(tensor) for name, tensor in protos.items()})
 
