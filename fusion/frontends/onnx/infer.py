@@ -18,6 +18,7 @@ from fusion.frontends.onnx.node import attribute_of
 from fusion.frontends.onnx.pool_windows import pool_types
 from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import dims_of, dtype_name, known_dims, type_name
+from fusion.frontends.onnx.windows import convolution_type
 
 _MOST_PLACES = 2**62
 
@@ -69,7 +70,8 @@ def infer_types(
     inferred: Mapping[str, TypeProto] = {}
     findings = findings or Findings()
     if not findings.types:
-        inferred = infer_elementwise(node, opset, scope) or _inferred(node, opset, scope)
+        inferred = infer_elementwise(node, opset, scope) or convolution_type(node, scope)
+        inferred = inferred or _inferred(node, opset, scope)
         findings.keep(node, inferred)
     rests = not scope.unsure.isdisjoint(node.input)
     if findings.types:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnx import NodeProto
+from onnx import AttributeProto, NodeProto, TypeProto
+from onnx.helper import make_tensor_type_proto
 
 from fusion.declined import Declined
 from fusion.errors import ShapeError
 from fusion.frontends.onnx.node import Node, attribute_of
+from fusion.frontends.onnx.scope import ValueScope
 from fusion.frontends.onnx.types import Shape
 
 
@@ -105,6 +107,32 @@ def window_of(node: Node, kernel: Shape) -> OnnxWindow:
         return window
     before, after = same_padding(node.proto, node.shape(0)[2:], window.strides, window.extents)
     return replace(window, before=before, after=after)
+
+
+def convolution_type(node: NodeProto, scope: ValueScope) -> dict[str, TypeProto]:
+    """Return the type of what a Conv of known sizes makes, [N, O, ...]; nothing for other nodes, and where padding
+    follows from sizes, or attributes, weights and image do not fit, of which onnx's inference says something: also of
+    an attribute that is given and has no entries."""
+    if any(attribute.type == AttributeProto.INTS and not attribute.ints for attribute in node.attribute):
+        return {}
+    if node.op_type != "Conv" or node.domain or len(node.input) < 2 or _auto_pad(node) != "NOTSET":
+        return {}
+    image, weights = scope.shape(node.input[0]), scope.shape(node.input[1])
+    if image is None or weights is None or not 3 <= len(image) == len(weights):
+        return {}
+    window, rank = given_window(node, tuple(attribute_of(node, "kernel_shape") or weights[2:])), len(image) - 2
+    each = (window.kernel, window.strides, window.dilations, window.before, window.after)
+    if window.kernel != weights[2:] or {len(sizes) for sizes in each} != {rank}:
+        return {}
+    if min(*window.kernel, *window.strides, *window.dilations) < 1 or min(window.padding) < 0:
+        return {}
+    padded = padded_sizes(window, image[2:])
+    room = [size - extent for size, extent in zip(padded, window.extents, strict=True)]
+    if min(room) < 0:
+        return {}
+    places = [left // step + 1 for left, step in zip(room, window.strides, strict=True)]
+    element = scope.types[node.input[0]].tensor_type.elem_type
+    return {node.output[0]: make_tensor_type_proto(element, [image[0], weights[0], *places])}
 
 
 def transposed_sizes(window: OnnxWindow, sizes: Shape, extra: Shape) -> Shape:
