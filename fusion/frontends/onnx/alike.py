@@ -44,6 +44,7 @@ class Findings:
 
     Attributes:
         is_checked: Whether `check_node` has let it pass.
+        beyond_half: As that function says of it, once it is checked.
         types, shapes: Of its outputs in order, once inference tells all of these; nobody changes them.
         fits: Whether `check_types` has let these pass.
         constants: Its outputs that have a name, once they are computed while importing.
@@ -51,6 +52,7 @@ class Findings:
     """
 
     is_checked: bool = False
+    beyond_half: str = ""
     types: tuple[TypeProto, ...] = ()
     shapes: tuple[Shape, ...] = ()
     fits: bool = False

@@ -264,9 +264,8 @@ class _Translator:
         findings = self._check(node, opset)
         node = plain_attributes(plain_axes(without_empty_inputs(node), self._scope.types))
         self._current = node
-        seen = Node(node, opset, (), self._scope, self._builder)
-        check_operand(seen)
-        declined = self._declined.get(name_of(node)) or beyond_half(seen) or self._left_to_libraries(node)
+        check_operand(Node(node, opset, (), self._scope, self._builder))
+        declined = self._declined.get(name_of(node)) or findings.beyond_half or self._left_to_libraries(node)
         if declined:
             self._defer(node, opset, declined)
             return
@@ -307,7 +306,9 @@ class _Translator:
         """Check `node`, unless it is like one that was, and return what has been found of such nodes."""
         findings = self._shared.alike.find(node, opset, self._scope)
         if not findings.is_checked:
-            check_node(Node(node, opset, (), self._scope, self._builder))
+            seen = Node(node, opset, (), self._scope, self._builder)
+            check_node(seen)
+            findings.beyond_half = beyond_half(seen)
             findings.is_checked = True
         return findings
 

@@ -58,16 +58,20 @@ def layer_norm(node: Node) -> list[Expr]:
     axes, inner = list(range(axis, len(shape))), shape[axis:]
     wide = wide_of(dtype)
     x = cast(node.x(0), dtype, wide)
-    ones, zeros = (relax.const(np.full(inner, value, dtype=wide), wide) for value in (1, 0))
     # A scale may have axes that are not normalized.
     apart = any(node.has(index) and len(node.shape(index)) > len(inner) for index in (1, 2))
-    scale = ones if apart else cast(_of_shape(node, 1, inner), dtype, wide)
-    bias = zeros if apart or not node.has(2) else cast(_of_shape(node, 2, inner), dtype, wide)
+    scale = _filled(inner, 1, wide) if apart else cast(_of_shape(node, 1, inner), dtype, wide)
+    is_bare = apart or not node.has(2)
+    bias = _filled(inner, 0, wide) if is_bare else cast(_of_shape(node, 2, inner), dtype, wide)
     y = relax.op.nn.layer_norm(x, scale, bias, axes, node.attr("epsilon", 1e-5))
     if apart:
         y = relax.op.multiply(y, cast(node.x(1), dtype, wide))
         y = relax.op.add(y, cast(node.x(2), dtype, wide)) if node.has(2) else y
     return [cast(y, wide, dtype), *_statistics(node, x, axes, wide)]
+
+
+def _filled(shape: tuple[int, ...], value: int, dtype: str) -> Expr:
+    return relax.const(np.full(shape, value, dtype), dtype)
 
 
 def _statistics(node: Node, x: Expr, axes: list[int], dtype: str) -> list[Expr]:
