@@ -131,7 +131,7 @@ class _Packing:
                 row = nest.allocate(f"row{j}", (lanes,))
                 nest.store(row, [ramp(0, lanes)], load)
                 rows.append(tirx.BufferLoad(row, [ramp(0, lanes)]))
-            for i, column in enumerate(turn_square(rows, lanes)):
+            for i, column in enumerate(turn_square(nest, rows, lanes)):
                 self._store(vector, first + i, column)
 
     def scattered(self) -> None:

@@ -23,7 +23,7 @@ from tvm_ffi import StructuralKey
 from backends.cpu.kernels.shared.stitching.tiled_stage import At, LoopAxis, TiledStage
 from backends.cpu.kernels.shared.stitching.vector_axis import ELEMENT_BYTES, Turn
 from backends.tensorir.collapsing import run_extent
-from backends.tensorir.emit import Expr, int64, ramp
+from backends.tensorir.emit import Expr, Nest, int64, ramp
 from backends.tensorir.extents import Extent, least
 from backends.tensorir.flat_buffers import flat_buffer
 from backends.tensorir.stages import dtype_of
@@ -102,7 +102,7 @@ class _Squares:
         nest, scope, lines = self.tiled.nest, self.tiled.scope, self._lines
         corner = nest.bind("corner", begin)
         scope.learn(corner, self.along.extent - self.side + 1 if active is None else self.along.extent)
-        for i, column in enumerate(turn_square(self._rows(at, corner, active), self.side)):
+        for i, column in enumerate(turn_square(nest, self._rows(at, corner, active), self.side)):
             nest.store(self.square, [ramp(int64(i * self.side), self.side)], column)
         with nest.run("u", self.side, ForKind.UNROLLED) as line, ExitStack() as opened:
             scope.learn(line, self.side)
@@ -146,11 +146,16 @@ class _Squares:
         self.tiled.store(here, names, value)
 
 
-def turn_square(rows: list[Expr], side: int) -> list[Expr]:
-    """Return the columns of a square by log2(side) rounds, which interleave row i with row i + side / 2."""
+def turn_square(nest: Nest, rows: list[Expr], side: int) -> list[Expr]:
+    """Return the columns of a square by log2(side) rounds, which interleave row i with row i + side / 2.
+
+    What a round makes is read twice by the next one, and is kept: written out where it is read, 64 shuffles are 240.
+    """
     low = [tirx.const(i // 2 + (i % 2) * side, "int32") for i in range(side)]
     high = [tirx.const(side // 2 + i // 2 + (i % 2) * side, "int32") for i in range(side)]
-    for _ in range(side.bit_length() - 1):
+    for turn in range(side.bit_length() - 1):
+        if turn:
+            rows = [nest.keep("turning", row) for row in rows]
         pairs = zip(rows[: side // 2], rows[side // 2 :], strict=True)
         rows = [tirx.Shuffle([a, b], order) for a, b in pairs for order in (low, high)]
     return rows
