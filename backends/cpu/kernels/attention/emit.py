@@ -39,7 +39,7 @@ from backends.cpu.kernels.attention.read import (
     operand,
 )
 from backends.cpu.kernels.attention.softmax import weighing_rows
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.stitching.loops import stitch
 from backends.cpu.machine import Machine
 from backends.tensorir.accesses import unravel
@@ -88,7 +88,7 @@ class _Tasks:
             right, values = products.keys(held, which, plan), products.right(behind, which)
             make = OnlineBlock.make if online else _WholeRows.make
             form = make(products, stages, plan, self.machine, self.values)
-            with nest.loop("block", tile_count(blocks, chunk)) as index:
+            with nest.loop("block", blocks.size(chunk)) as index:
                 start = (blocks.start(chunk) + index) * plan.rows
                 first = nest.bind("first", int64(tirx.min(start, height - plan.rows)))
                 form.emit(Block(which, first, plan.rows), right, values)

@@ -25,7 +25,7 @@ from backends.cpu.kernels.conv2d.winograd_tiles import Corner, TileTransforms, f
 from backends.cpu.kernels.shared.contraction import Blocking, MicroKernel
 from backends.cpu.kernels.shared.convolution.winograd_plan import WinogradPlan, WinogradShape
 from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.result import Repack, Scheduled
 from backends.tensorir.roles import Output, Roles
@@ -71,14 +71,14 @@ class _Emitter:
         with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
             chunk, block = task % panels.count, task // panels.count % tiles.count
             image = task // (panels.count * tiles.count)
-            first, many = nest.bind("first_tile", int64(tiles.start(block))), tile_count(tiles, block)
+            first, many = nest.bind("first_tile", int64(tiles.start(block))), tiles.size(block)
             # Rows a vector apart from a power of two: those of a register tile would share a few sets of L1.
             inputs = nest.allocate("inputs", (products, rows, shape.depth + shape.lanes))
             made = nest.allocate("products", (products, rows, plan.tile.vectors * shape.lanes))
             epilogue = Epilogue.prepare(nest, self.outputs, plan.transform.tile**2 * shape.lanes)
             with nest.loop("tile", many) as tile:
                 self.tiles.inputs(inputs, tile, self._corner(image, first + tile))
-            with nest.loop("panel", tile_count(panels, chunk)) as index:
+            with nest.loop("panel", panels.size(chunk)) as index:
                 panel = nest.bind("panel_at", int64(panels.start(chunk)) + index)
                 with nest.loop("product", products) as number:
                     self._multiply(inputs, made, number, panel, rows)

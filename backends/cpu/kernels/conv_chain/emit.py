@@ -27,7 +27,7 @@ from backends.cpu.kernels.shared.chains.line_buffer import LineBuffer
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel
 from backends.cpu.kernels.shared.convolution.sum_over_taps import rows_from, sum_over_taps
 from backends.cpu.kernels.shared.row_product import rows_times
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.extents import typical
@@ -48,7 +48,7 @@ def _emit_tasks(nest: Nest, chain: ChainStages, plan: ChainPlan, machine: Machin
     tasks = chain.sizes.batch * bands.count
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         band, image = tirx.floormod(task, bands.count), tirx.floordiv(task, bands.count)
-        first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
+        first, rows = nest.bind("first_row", int64(bands.start(band))), int64(bands.size(band))
         here = Band(nest.bind("image", int64(image)), first, rows, bands.longest)
         form = _BandWriter.make(nest, chain, plan, machine, here)
         with nest.loop("pass", tirx.floordiv(rows + (plan.rows - 1), plan.rows)) as index:

@@ -21,7 +21,7 @@ from tvm.tirx import ForKind
 from backends.cpu.kernels.depthwise.tile import TileWriter
 from backends.cpu.kernels.shared.convolution.depthwise_tiles import DepthwiseTile
 from backends.cpu.kernels.shared.epilogue import Epilogue
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard
 from backends.tensorir.result import Scheduled
@@ -62,7 +62,7 @@ class _TaskWriter:
             n = tirx.floordiv(task, chunks.count * height)
             tile = self.columns.longest * block
             row = _Row(self, n, y, Epilogue.prepare(nest, self.roles.outputs, tile))
-            with nest.loop("block", tile_count(chunks, chunk)) as step:
+            with nest.loop("block", chunks.size(chunk)) as step:
                 index = chunks.start(chunk) + step
                 rest = channels - (blocks - 1) * block
                 for condition, size in (

@@ -31,7 +31,7 @@ from backends.cpu.kernels.planar_window.plan import PlanarPlan, steps
 from backends.cpu.kernels.planar_window.read import PlanarWindow
 from backends.cpu.kernels.planar_window.staged_rows import StagedBand, StagedRows
 from backends.cpu.kernels.shared.epilogue import Epilogue
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest
 from backends.tensorir.result import Scheduled
@@ -65,7 +65,7 @@ class _TaskWriter:
             staged = StagedRows.allocate(nest, self.operator, plan, plan.line, self.machine) if plan.line else None
             gathered = nest.allocate("gathered", (plan.block * planes.out_size + plan.lanes,)) if plan.narrow else None
             epilogue = Epilogue.prepare(nest, self.roles.outputs, plan.rows * plan.vectors * plan.lanes)
-            many = tile_count(shares, task)
+            many = shares.size(task)
             with nest.loop("block", steps(many, plan.block)) as block:
                 first = nest.bind("first_unit", shares.start(task) + block * plan.block)
                 here = tirx.min(plan.block, many - block * plan.block) if plan.block > 1 else 1
@@ -87,7 +87,7 @@ class _TaskWriter:
         unit = nest.bind("unit", unit)
         plane, band = tirx.floordiv(unit, bands.count), tirx.floormod(unit, bands.count)
         n, c = nest.bind("n", tirx.floordiv(plane, channels)), nest.bind("c", tirx.floormod(plane, channels))
-        return StagedBand((n, c), nest.bind("first_row", bands.start(band)), tile_count(bands, band), slot)
+        return StagedBand((n, c), nest.bind("first_row", bands.start(band)), bands.size(band), slot)
 
     def _store_plane(self, band: StagedBand, gathered: Var) -> None:
         """Apply the epilogue to a plane in scratch, as if it were one row."""

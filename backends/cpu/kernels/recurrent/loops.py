@@ -29,7 +29,7 @@ from tvm.tirx import ForKind
 from backends.cpu.kernels.recurrent.plan import RecurrentPlan
 from backends.cpu.kernels.recurrent.step import Steps
 from backends.cpu.kernels.shared.contraction import MicroKernel
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.tensorir.emit import Expr, int64
 
 
@@ -77,7 +77,7 @@ def _alone(steps: Steps, plan: RecurrentPlan) -> None:
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as index:
         chunk, direction = tirx.floormod(index, chunks.count), tirx.floordiv(index, chunks.count)
         first = nest.bind("first_tile", int64(chunks.start(chunk)))
-        rows = _RowsOfSplit(split, first, tile_count(chunks, chunk))
+        rows = _RowsOfSplit(split, first, chunks.size(chunk))
         task = steps.task(direction, rows, (int64(0), steps.all_panels), (longest, longest))
         steps.start(direction, rows.first, rows.count)
         with nest.loop("step", times) as step:
@@ -96,5 +96,5 @@ def _shared(steps: Steps, plan: RecurrentPlan) -> None:
             with nest.loop("task", directions * shares.count, ForKind.PARALLEL) as index:
                 share, direction = tirx.floormod(index, shares.count), tirx.floordiv(index, shares.count)
                 first = nest.bind("first_panel", int64(shares.start(share)))
-                task = steps.task(direction, rows, (first, tile_count(shares, share)), (longest, longest))
+                task = steps.task(direction, rows, (first, shares.size(share)), (longest, longest))
                 steps.phase(task, phase, step)

@@ -20,7 +20,7 @@ from backends.cpu.kernels.rolling_window.read import ROLLING_WINDOW, RollingSize
 from backends.cpu.kernels.shared.chains.image_producer import Band
 from backends.cpu.kernels.shared.contraction import Contraction, MicroKernel, emit_inside
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, int64
 from backends.tensorir.result import Scheduled
@@ -42,12 +42,12 @@ def _emit_tasks(nest: Nest, stages: RollingStages, plan: RollingPlan, machine: M
     with nest.loop("task", tasks, ForKind.PARALLEL if tasks > 1 else ForKind.SERIAL) as task:
         chunk, image = tirx.floormod(task, chunks.count), tirx.floordiv(task, chunks.count * bands.count)
         band = tirx.floormod(tirx.floordiv(task, chunks.count), bands.count)
-        first, rows = nest.bind("first_row", int64(bands.start(band))), int64(tile_count(bands, band))
+        first, rows = nest.bind("first_row", int64(bands.start(band))), int64(bands.size(band))
         here = Band(nest.bind("image", int64(image)), first, rows, bands.longest)
         cuts = _PlannedCuts(nest, stages.sizes, plan, machine)
         form = BandWriter.make(nest, stages, cuts, machine, here)
         if stages.projection is None:
-            form.emit_blocks(chunks.start(chunk), tile_count(chunks, chunk), first, rows)
+            form.emit_blocks(chunks.start(chunk), chunks.size(chunk), first, rows)
         else:
             form.emit_rows(stages.projection, first, rows)
 

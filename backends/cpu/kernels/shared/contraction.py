@@ -37,7 +37,7 @@ from backends.cpu.kernels.shared.epilogue import Epilogue, RegisterRows
 from backends.cpu.kernels.shared.extents import Extents, vectors_are_lines
 from backends.cpu.kernels.shared.packed_panels import PackedPanels
 from backends.cpu.kernels.shared.register_tile import RegisterTile
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.split import Split
 from backends.cpu.kernels.shared.term_products import FLOAT32_TERMS, TermProducts
 from backends.cpu.kernels.shared.tile_products import TileForm, TileProducts, TileSteps, TileWeights
 from backends.cpu.kernels.shared.whole_products import BFLOAT16_IN_TILES, BYTES_IN_TILES, WholeProducts
@@ -137,10 +137,10 @@ def emit(
         row_chunk = task // chunks.count % row_chunks.count
         outer = task // (chunks.count * row_chunks.count)
         first = nest.bind("first_tile", int64(row_chunks.start(row_chunk)))
-        many = tile_count(row_chunks, row_chunk)
+        many = row_chunks.size(row_chunk)
         load_rows = prologue(nest, outer, rows.start(first), rows.start(first + many)) if prologue else None
         elements = blocking.tile.rows * blocking.tile.vectors * work.extents.lanes
-        start, count = int64(chunks.start(panel_chunk)), tile_count(chunks, panel_chunk)
+        start, count = int64(chunks.start(panel_chunk)), chunks.size(panel_chunk)
         granted = nest.keep("granted", amx.begin()) if blocking.in_tiles else None
         for place, each in enumerate(works):
             mine = (start, count) if alike else share(start, count, sum(panels[:place]), panels[place], sum(panels))
@@ -192,7 +192,7 @@ def tile_steps(extents: Extents) -> TileSteps:
 
 def emit_in_tiles(
     nest: Nest, work: Contraction, load_rows: Callable[..., Expr], outer: Expr, granted: Expr,
-    vectors: tuple[Expr, Expr], rows: tuple[Expr, Expr], *, has_few: bool,
+    vectors: tuple[Expr, Expr], rows: tuple[Expr, Expr], *, has_few: bool | None,
 ) -> None:  # fmt: skip
     """Add vectors of channels times rows of an image, the first and how many of each, in tiles where they are
     `granted`; `has_few` is as in `TileProducts`."""

@@ -282,7 +282,7 @@ class _Tasks:
             high = nest.settle("end_of_product", tirx.min((start + panels) * width, int64(each.extents.vectors)))
             rows = load_rows or each.load_rows
             emit_in_tiles(
-                nest, each, rows, int64(0), granted, vectors=(low, high - low), rows=(first, many), has_few=True
+                nest, each, rows, int64(0), granted, vectors=(low, high - low), rows=(first, many), has_few=None
             )
         with nest.when(granted > 0):
             nest.add(amx.end())

@@ -49,9 +49,8 @@ class Split:
             return tile * self.short + min(tile, self.long_tiles)
         return tile * self.short + tirx.min(tile, self.long_tiles)
 
-
-def tile_count(split: Split, tile: Any) -> Any:
-    """Return how many iterations a tile, given as an expression, has."""
-    if not split.long_tiles:
-        return split.short
-    return split.short + tirx.Select(tile < split.long_tiles, tirx.const(1, "int64"), tirx.const(0, "int64"))
+    def size(self, tile: Any) -> Any:
+        """Return how many iterations a tile, given as an expression, has."""
+        if not self.long_tiles:
+            return self.short
+        return self.short + tirx.Select(tile < self.long_tiles, tirx.const(1, "int64"), tirx.const(0, "int64"))

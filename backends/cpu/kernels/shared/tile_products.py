@@ -34,8 +34,8 @@ from backends.cpu import amx
 from backends.cpu.costs import CACHE_LINE
 from backends.cpu.kernels.shared.arithmetic import Arithmetic
 from backends.cpu.kernels.shared.epilogue import Epilogue
-from backends.cpu.kernels.shared.open_split import ceil_div
-from backends.cpu.kernels.shared.split import Split, tile_count
+from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
+from backends.cpu.kernels.shared.split import Split
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
 
@@ -271,7 +271,7 @@ class TileProducts(ABC):
         coordinates: (y, x, channel) -> indices of the anchor's result.
         epilogue: What becomes of sums.
         granted: Whether the task has tiles, an int32.
-        has_few: Whether the task has `few_rows` of its form or fewer, or may have.
+        has_few: Whether the task has `few_rows` of its form or fewer; None where only the run knows.
         packed: The weights where they were packed before the run; None where the task prepares them.
     """
 
@@ -284,42 +284,57 @@ class TileProducts(ABC):
     coordinates: Callable[[Expr, Expr, Expr], list[Expr]]
     epilogue: Epilogue
     granted: Expr
-    has_few: bool
+    has_few: bool | None
     packed: TileWeights | None = None
 
     def emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
         """Add `vectors` vectors of channels from `vector` on, times `pixels` rows from `pixel` on."""
-        if self._k_blocks.count == 1:
-            self._emit(vector, vectors, pixel, pixels)
+        nest, cut = self.nest, self._cut_k(pixels)
+        if isinstance(cut, Split) and cut.count == 1:
+            self._emit(cut, vector, vectors, pixel, pixels)
             return
-        with self.nest.loop("group", ceil_div(pixels, _KEPT * amx.ROWS)) as group:
-            done = self.nest.settle("done", group * (_KEPT * amx.ROWS))
-            self._emit(vector, vectors, pixel + done, tirx.min(int64(_KEPT * amx.ROWS), pixels - done))
+        most = int64(_KEPT * amx.ROWS)
+        if isinstance(cut, OpenSplit):  # sums of one block of k are not kept
+            most = nest.settle("kept", tirx.Select(cut.count > 1, most, tirx.max(pixels, int64(1))))
+        with nest.loop("group", tirx.floordiv(pixels + (most - 1), most)) as group:
+            done = nest.settle("done", group * most)
+            self._emit(cut, vector, vectors, pixel + done, tirx.min(most, pixels - done))
 
-    @property
-    def _k_blocks(self) -> Split:
-        """How the strips of k are cut."""
-        form = self.steps.form
-        return Split.of(self.steps.strips, form.few_strips if self.has_few else form.block_strips)
+    def _cut_k(self, pixels: Expr) -> Split | OpenSplit:
+        """Return how the strips of k of so many rows are cut into blocks."""
+        form, strips = self.steps.form, self.steps.strips
+        of_few, of_many = (Split.of(strips, most) for most in (form.few_strips, form.block_strips))
+        if self.has_few is not None or of_few == of_many:
+            return of_few if self.has_few else of_many
+        count = tirx.Select(pixels <= form.few_rows, int64(of_few.count), int64(of_many.count))
+        return OpenSplit.into(self.nest, int64(strips), count)
 
-    def _emit(self, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
+    def _emit(self, cut: Split | OpenSplit, vector: Expr, vectors: Expr, pixel: Expr, pixels: Expr) -> None:
         """Add so many rows, whose sums are kept between blocks of k."""
-        nest, cut, form = self.nest, self._k_blocks, self.steps.form
-        most, several = min(BLOCK_VECTORS, -(-self.channels // LANES)), cut.count > 1
+        nest, form = self.nest, self.steps.form
+        is_open, longest = isinstance(cut, OpenSplit), min(form.block_strips, self.steps.strips)
+        most, several = min(BLOCK_VECTORS, -(-self.channels // LANES)), is_open or cut.count > 1
         scratch = Scratch(
             left=nest.allocate("left_tiles", (form.strip_steps * form.row_elements,), form.row_dtype),
-            right=None if self.packed else self._scratch_of(most, cut.longest),
+            right=None if self.packed else self._scratch_of(most, longest),
             sums=nest.allocate("sums", ((_KEPT if several else 1) * most * SUMS,), form.arithmetic.sums),
             vectors=most,
         )
         blocks, tiles = (nest.settle(*each) for each in (
             ("vector_blocks", ceil_div(vectors, most)), ("row_tiles", ceil_div(pixels, amx.ROWS)),
         ))  # fmt: skip
+
+        def kept(row: Expr) -> Expr:
+            """Return where the sums of 32 rows are kept, of which one block of k keeps none."""
+            if is_open:
+                return tirx.Select(cut.count > 1, int64(row), int64(0))
+            return row if several else int64(0)
+
         with nest.loop("vectors", blocks) as index, nest.loop("k_block", cut.count) as place:
             block = TileBlock(
                 vector=nest.bind("first_vector", int64(vector + index * most)),
                 vectors=nest.bind("many_vectors", tirx.min(int64(most), vectors - index * most)),
-                strip=int64(cut.start(place)), strips=int64(tile_count(cut, place)),
+                strip=int64(cut.start(place)), strips=int64(cut.size(place)),
                 begins=int64(place) == 0, ends=int64(place) == cut.count - 1,
             )  # fmt: skip
             prepared = self._prepare(scratch, block)
@@ -330,7 +345,7 @@ class TileProducts(ABC):
                 rows = replace(
                     block, pixel=nest.bind("first_pixel", int64(pixel + row * amx.ROWS)),
                     pixels=nest.bind("many_pixels", tirx.min(int64(amx.ROWS), pixels - row * amx.ROWS)),
-                    sums=row * (most * SUMS) if several else int64(0), later=later and replace(later, row=row),
+                    sums=kept(row) * (most * SUMS), later=later and replace(later, row=row),
                 )  # fmt: skip
                 self._multiply(scratch, rows, may > 0)
                 with guard(nest, block.ends if several else None):
@@ -340,7 +355,7 @@ class TileProducts(ABC):
         """Return what is fetched with the rows of a block, cut in so many `tiles`, of the next one; None of numbers of
         which nothing is, and nothing where it `is_last`, or tiles are so few that they would leave lines out."""
         form, nest = self.steps.form, self.nest
-        if not self.has_few or not form.numbers.later_lines:
+        if self.has_few is False or not form.numbers.later_lines:
             return None
         apart = tirx.truncdiv(int64(self._strip_bytes // self._fetched_lines), int64(tiles))
         skips = tirx.any(is_last, apart > CACHE_LINE, tiles * amx.ROWS > form.few_rows)
