@@ -56,13 +56,13 @@ class Weights:
         """
         protos = {tensor.name: tensor for tensor in (*graph.initializer, *map(_dense, graph.sparse_initializer))}
 
-        apart = [tensor for tensor in protos.values() if files is not None and _is_external(tensor)]
-        read = {} if files is None else dict(zip(map(id, apart), map_in_threads(files.array, apart), strict=True))
+        apart = {} if files is None else {name: each for name, each in protos.items() if _is_external(each)}
+        read = {} if files is None else dict(zip(apart, map_in_threads(files.array, apart.values()), strict=True))
 
-        def array(tensor: TensorProto) -> np.ndarray:
-            return read[id(tensor)] if id(tensor) in read else _aligned(_checked_array(tensor))
+        def array(name: str) -> np.ndarray:
+            return read[name] if name in read else _aligned(_checked_array(protos[name]))
 
-        return cls(protos, {name: array(tensor) for name, tensor in protos.items()})
+        return cls(protos, {name: array(name) for name in protos})
 
     def tensor(self, name: str) -> TensorProto:
         """Return the weight `name` with its data."""

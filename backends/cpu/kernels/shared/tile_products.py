@@ -38,6 +38,7 @@ from backends.cpu.kernels.shared.open_split import OpenSplit, ceil_div
 from backends.cpu.kernels.shared.split import Split
 from backends.tensorir.accesses import unravel
 from backends.tensorir.emit import Expr, Nest, guard, int64, pieces
+from backends.tensorir.stages import dtype_of
 
 BLOCK_VECTORS = 16
 """Of a block of weights, which L2 holds: 1.2 MB of terms."""
@@ -455,11 +456,12 @@ class TileProducts(ABC):
         """Return the load of the first weight of the part that is fetched of a strip and a vector of the next block."""
         strip, vector, form = later.strip + strip, later.vector + v, self.steps.form
         if self.packed:
-            first, each = tirx.BufferLoad(self.packed.memory, [self.packed.at(strip, vector)]), form.weight_dtype
+            first = tirx.BufferLoad(self.packed.memory, [self.packed.at(strip, vector)])
         else:
-            first, each = self.load_weights(vector * LANES, *self.steps.place(strip * form.strip_steps), 1), "float32"
+            first = self.load_weights(vector * LANES, *self.steps.place(strip * form.strip_steps), 1)
         *outer, inner = first.indices
-        behind = tirx.truncdiv(later.row * later.apart * self._fetched_lines, int64(bytes_of(each)))
+        each = bytes_of(dtype_of(first.source))
+        behind = tirx.truncdiv(later.row * later.apart * self._fetched_lines, int64(each))
         return tirx.BufferLoad(first.source, [*outer, inner + behind])
 
     def _store(self, scratch: Scratch, block: TileBlock) -> None:
