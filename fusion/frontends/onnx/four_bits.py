@@ -14,6 +14,11 @@ CONSTANTS = slice(1, GROUPS)
 _BITS = 4
 
 
+def sums_nothing(proto: NodeProto) -> bool:
+    """Return whether a `MatMulNBits` has rows of no numbers, for which ONNX Runtime writes no result."""
+    return attribute_of(proto, "K") == 0
+
+
 def why_not_of_four_bits(proto: NodeProto) -> str:
     """Return why the weights of a `MatMulNBits` are none of those that have kernels; "" where they are."""
     bits = attribute_of(proto, "bits", _BITS)

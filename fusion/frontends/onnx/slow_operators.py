@@ -10,7 +10,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto
 
 from fusion.frontends.onnx.convert import has_converter
-from fusion.frontends.onnx.four_bits import CONSTANTS, PRODUCT, why_not_of_four_bits
+from fusion.frontends.onnx.four_bits import CONSTANTS, PRODUCT, sums_nothing, why_not_of_four_bits
 from fusion.frontends.onnx.fused import has_rule
 from fusion.frontends.onnx.types import dtype_name, known_dims
 
@@ -94,7 +94,7 @@ def is_foreign(node: NodeProto) -> bool:
 def why_not_narrow(node: NodeProto, fixed: Container[str], byte_products: Container[tuple[str, str]]) -> str:
     """Return why a product with weights of few bits has no kernel on a target with these products of bytes; "" where it
     has one, and for other operators."""
-    if node.op_type != PRODUCT:
+    if node.op_type != PRODUCT or sums_nothing(node):
         return ""
     if why := why_not_of_four_bits(node):
         return why

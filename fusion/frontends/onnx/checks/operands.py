@@ -154,7 +154,7 @@ def _gather_nd(node: Node) -> Iterator[str]:
         return
     if not data or not indices or not 0 <= batch < min(len(data), len(indices)):
         yield f"batch_dims is {batch} for data {text(data)} and indices {text(indices)}"
-    elif indices[-1] is not None and not 1 <= indices[-1] <= len(data) - batch:
+    elif indices[-1] is not None and indices[-1] > len(data) - batch:
         yield f"indices of {indices[-1]} elements point into {len(data) - batch} axes"
     elif any(map(differ, data[:batch], indices[:batch])):
         yield f"the first {batch} axes of {text(data)} and {text(indices)} differ"

@@ -35,6 +35,8 @@ def _each_at_least(low: int) -> _Allowed:
 
 _FLAG = _one_of(0, 1)
 _POSITIVE = _at_least(1)
+_ODD = _Allowed(lambda value: value > 0 and value % 2 == 1, "an odd number from 1 on")
+_ABOVE_ZERO = _Allowed(lambda value: value > 0, "more than 0")
 _COUNT = _Allowed(lambda value: 0 <= value < 1 << 31, f"from 0 to {(1 << 31) - 1}")
 # Of a wider one ONNX Runtime keeps the low 32 bits.
 _NARROW = _Allowed(lambda value: -1 << 31 <= value < 1 << 31, f"from {-1 << 31} to {(1 << 31) - 1}")
@@ -82,7 +84,7 @@ _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
     },
     "GatherND": {"batch_dims": _at_least(0)},
     "GroupNormalization": {"num_groups": _POSITIVE},
-    "LRN": {"size": _POSITIVE},
+    "LRN": {"size": _ODD, "alpha": _ABOVE_ZERO, "beta": _ABOVE_ZERO},
     "LSTM": _RECURRENT,
     "LpNormalization": {"p": _one_of(1, 2)},
     "LpPool": _POOL,

@@ -12,7 +12,7 @@ from tvm.relax import Expr
 
 from fusion.declined import Declined
 from fusion.frontends.narrow_weights import narrow_product
-from fusion.frontends.onnx.four_bits import BIAS, PRODUCT, ZEROS, why_not_of_four_bits
+from fusion.frontends.onnx.four_bits import BIAS, PRODUCT, ZEROS, sums_nothing, why_not_of_four_bits
 from fusion.frontends.onnx.node import Node
 from fusion.frontends.onnx.registry import converts
 
@@ -25,25 +25,32 @@ _BLOCKS = (16, 32, 64, 128, 256)
 def matmul_nbits(node: Node) -> Expr:
     """A [..., K] times weights of 4 bits in blocks, B [N, blocks, block / 2], each block with a scale and perhaps a
     zero point."""
-    why = why_not_of_four_bits(node.proto)
-    if why or node.dtype(0) not in ("float32", "float16"):
-        raise Declined(why or f"it is of {node.dtype(0)}")
-    depth, channels, block = (int(node.attr(name, 0)) for name in ("K", "N", "block_size"))
-    if block not in _BLOCKS or min(depth, channels) < 1 or node.shape(0)[-1:] != (depth,):
-        raise Declined(f"its attributes are not those of a product of {node.shape(0)}")
+    dtype, x = node.dtype(0), node.x(0)
+    depth, channels = (int(node.attr(name, 0)) for name in ("K", "N"))
+    if dtype not in ("float32", "float16") or node.shape(0)[-1:] != (depth,):
+        raise Declined(f"a product of {dtype} {list(node.shape(0))}")
+    if sums_nothing(node.proto):
+        y = relax.op.zeros((*node.shape(0)[:-1], channels), "float32")
+    else:
+        wide = x if dtype == "float32" else node.emit(relax.op.astype(x, "float32"))
+        y = _product(node, wide, depth, channels)
+    if node.has(BIAS):
+        bias = node.x(BIAS)
+        bias = bias if dtype == "float32" else node.emit(relax.op.astype(bias, "float32"))
+        y = relax.op.add(node.emit(y), bias)
+    return y if dtype == "float32" else relax.op.astype(node.emit(y), dtype)
+
+
+def _product(node: Node, x: Expr, depth: int, channels: int) -> Expr:
+    why, block = why_not_of_four_bits(node.proto), int(node.attr("block_size", 0))
+    if why or block not in _BLOCKS or min(depth, channels) < 1:
+        raise Declined(why or f"blocks of {block} of weights [{depth}, {channels}]")
     blocks = -(-depth // block)
     weights = _known(node, 1, (channels, blocks, block // 2))
     scales = _known(node, 2, (channels, blocks))
     zeros = _zeros(node, channels, blocks)
-    dtype, x = node.dtype(0), node.x(0)
     rounds = node.attr("accuracy_level", 0) == _BYTES_LEVEL and (zeros is None or zeros.dtype == np.uint8)
-    wide = x if dtype == "float32" else node.emit(relax.op.astype(x, "float32"))
-    y = node.emit(narrow_product(node.builder, wide, weights, scales, zeros, digits=1 if rounds else 3))
-    if node.has(BIAS):
-        bias = node.x(BIAS)
-        bias = bias if dtype == "float32" else node.emit(relax.op.astype(bias, "float32"))
-        y = node.emit(relax.op.add(y, bias))
-    return y if dtype == "float32" else relax.op.astype(y, dtype)
+    return narrow_product(node.builder, x, weights, scales, zeros, digits=1 if rounds else 3)
 
 
 def _zeros(node: Node, channels: int, blocks: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32] | None:
