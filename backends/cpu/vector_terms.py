@@ -51,6 +51,11 @@ def nearest(x: Expr) -> Expr:
     return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.nearbyint", x)
 
 
+def rounded(x: Expr) -> Expr:
+    """Return x as it is in its dtype: LLVM makes no multiply-add of a product and what it is added to."""
+    return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.arithmetic.fence", x)
+
+
 def clamp(x: Expr, low: float, high: float) -> Expr:
     """Return x limited to [low, high], one instruction for each; NaN stays NaN (`tirx.min` would swallow it)."""
     below = tirx.Select(x > f32(high), f32(high), x)

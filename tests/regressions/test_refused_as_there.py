@@ -1,6 +1,6 @@
 """Nodes that ONNX Runtime refuses and that ran: operands that do not broadcast yet, weights of pixels that are none, an
 axis named twice by the run, operands of another rank than a scalar or a list has, a window that fits no image, be there
-images or not, a ratio of elements to drop that is none, though nothing is dropped."""
+images or not, a ratio of elements to drop that is none, though nothing is dropped, and attributes past their limits."""
 
 from __future__ import annotations
 
@@ -202,4 +202,53 @@ def test_statistics_of_elements() -> None:
     with pytest.raises(Exception, match="Invalid input scale"):
         onnxruntime_runs(model, {"x": X[None, :2], "s": np.ones(2, np.float32)})
     with pytest.raises(ShapeError, match="for the elements"):
+        fusion.compile(model)
+
+
+DTYPES = {onnx.TensorProto.INT64: np.int64, onnx.TensorProto.FLOAT: np.float32}
+_PAST = {
+    "LRN of no share": ("float[1,3,2,2] x", "LRN <size = 3, alpha = 0.0> (x)", "alpha is 0.0"),
+    "LRN of a negative power": ("float[1,3,2,2] x", "LRN <size = 3, beta = -1.0> (x)", "beta is -1.0"),
+    "LRN of an even size": ("float[1,3,2,2] x", "LRN <size = 2> (x)", "size is 2"),
+    "no axes": ("float[1,3,2,2] x", "MeanVarianceNormalization <axes: ints = []> (x)", "axes is"),
+    "a signal without a frame": ("float[1,3,1] x, float[4] w", "STFT (x, step, w)", "no frame of 4"),
+    "no classes": ("float[2,3] x, int64[3] t", "SoftmaxCrossEntropyLoss (x, t)", "the classes are"),
+}
+
+
+@pytest.mark.parametrize("name", _PAST)
+def test_past_their_limits(name: str) -> None:
+    inputs, node, why = _PAST[name]
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        graph ({inputs}) => (float y) <int64 step = {{2}}> {{ y = {node} }}"""
+    )
+    given = {
+        value.name: np.ones([dim.dim_value for dim in kind.shape.dim], DTYPES[kind.elem_type])
+        for value in model.graph.input
+        if (kind := value.type.tensor_type)
+    }
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        onnxruntime_runs(model, given)
+    with pytest.raises(ShapeError, match=why):
+        fusion.compile(model)
+
+
+@pytest.mark.parametrize("columns", [6, 7])
+def test_a_tf_idf_of_more_n_grams_than_columns(columns: int) -> None:
+    """ONNX Runtime reads behind the columns, which may end the process."""
+    node = onnx.helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2, max_skip_count=0,
+        ngram_counts=[0, 4], ngram_indexes=list(range(columns)), pool_int64s=[2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+    )  # fmt: skip
+    infos = [
+        onnx.helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in (("x", onnx.TensorProto.INT64, [6]), ("y", onnx.TensorProto.FLOAT, None))
+    ]
+    graph = onnx.helper.make_graph([node], "counts", infos[:1], infos[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    if columns == 7:
+        check(model, {"x": np.array([2, 3, 5, 4, 7, 8])}, fallbacks=None)
+        return
+    with pytest.raises(ShapeError, match="6 entries for 7 n-grams"):
         fusion.compile(model)

@@ -16,7 +16,7 @@ _BITS = 4
 
 def sums_nothing(proto: NodeProto) -> bool:
     """Return whether a `MatMulNBits` has rows of no numbers, for which ONNX Runtime writes no result."""
-    return attribute_of(proto, "K") == 0
+    return bool(attribute_of(proto, "K") == 0)
 
 
 def why_not_of_four_bits(proto: NodeProto) -> str:

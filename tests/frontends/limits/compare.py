@@ -19,18 +19,24 @@ _AGREE = {"runs": ("runs", "deferred"), "refused": ("refused", "deferred"), "cra
 # ONNX Runtime's complaints of data that only the run knows, of what it has no kernel for, and of memory.
 _NOT_OF_THE_MODEL = re.compile(
     r"NOT_IMPLEMENTED|Failed to allocate|out of (data )?bounds|out of range|invalid ind(ex|ice)|Invalid sequence length"
-    r"|gather_elements\.cc:150|modulo by zero|batch_indices value|invalid expand shape"
+    r"|gather_elements\.cc:150|tensorscatter\.cc:83|modulo by zero|batch_indices value|invalid expand shape"
 )
 # A case, ours and theirs as in `text`, and the row of docs/limits.md.
 _KNOWN: tuple[tuple[str, str], ...] = (
     (rf"{BIG}.*: refused .*ORT runs", "a number beyond 32 bits"),
-    (r"is \w+\[(\d+, )*0(, \d+)*\].*: runs .*ORT refused", "a tensor without elements"),
+    (r"(is \w+\[(\d+, )*0(, \d+)*\]|= \[\]).*: runs .*ORT refused", "a tensor without elements"),
     (r"(reduction|mode)=.*: refused .*ORT runs", "a mode that ONNX does not define"),
     (r"interleaved is -?\d+, .*ORT runs", "a flag that is neither 0 nor 1"),
     (r"^GatherND.*axes of .* differ.*ORT runs", "other batches"),
     (r"^ReverseSequence.*_axis -.*ORT runs|^ReverseSequence.*_axis is -.*ORT runs", "a negative axis"),
     (r"layout=1: runs .*ORT refused", "a layout without a kernel"),
-    (r"^Attention.*attn_mask is u?int\d+: runs .*ORT refused", "a mask of integers"),
+    (r"^Attention.*attn_mask is \w+: runs .*ORT refused .*\(T\) of Optype \(Add\)", "a mask of integers"),
+    (r"^CenterCropPad.*shape is int32: runs .*ORT refused", "sizes of int32"),
+    (r"^RMSNormalization.*: runs .*ORT refused .*\(T\) of Optype \(Mul\)", "a scale of another dtype"),
+    (r"^LRN.*: runs .*ORT refused .*lrn\.cc", "an image of other than four axes"),
+    (r"^PRelu.*does not broadcast.*ORT runs", "a slope larger than its input"),
+    (r"^STFT.*the window is .*ORT runs", "a window that is no row"),
+    (r"Pool-.*: runs .*ORT refused .*padding values must be non-negative", "strides that skip elements"),
     (r"^CenterCropPad.*-\d.*: refused .*ORT runs", "a negative size"),
     (r"smaller than its window.*ORT runs|: runs .*pool_attributes\.h:236", "a window larger than its input"),
     (r"(is missing|input more): (deferred|runs) .*ORT crash", "an input left out at the end"),

@@ -60,14 +60,14 @@ def _tuples(d: Draw, shape: Shape, depth: int, batch: Shape = ()) -> np.ndarray:
     """Return indices of elements or slices of `shape`, along its first `depth` axes."""
     head = (*batch, *d.shape(1, 2, 1)) if not batch or d.chance(0.5) else batch
     parts = [indices(d, extent, head) for extent in shape[:depth]]
-    return np.stack(parts, axis=-1)
+    return np.stack(parts, axis=-1) if parts else np.zeros((*head, 0), np.int64)
 
 
 @row("GatherND")
 def _gather_nd(d: Draw) -> None:
     shape = d.main(1, 4, 1)
     batch = d.number(0, len(shape) - 1) if d.has("batch_dims") and d.chance(0.4) else 0
-    depth = d.number(1, len(shape) - batch)
+    depth = d.number(0, len(shape) - batch)
     d.given(1, _tuples(d, shape[batch:], depth, shape[:batch]))
     d.set("batch_dims", batch, always=batch != 0)
 
@@ -94,9 +94,10 @@ def _tensor_scatter(d: Draw) -> None:
     length = d.number(1, most)
     d.input(0, (batch, 2, most, width))
     d.input(1, (batch, 2, length, width))
+    mode = d.pick(("linear", "circular"))
     if d.chance(0.7):
-        d.given(2, d.rng.integers(0, most - length + 1, batch))
-    d.set("mode", d.pick(("linear", "circular")))
+        d.given(2, d.rng.integers(0, most - length + 1 if mode == "linear" else 3 * most, batch))
+    d.set("mode", mode, always=mode == "circular")
     d.set("axis", -2)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import prod
+from itertools import pairwise
+from math import inf, prod
 
 from fusion.frontends.onnx.checks.dims import text
 from fusion.frontends.onnx.node import Node
@@ -97,11 +98,17 @@ def _dft(node: Node) -> Iterator[str]:
 
 def _stft(node: Node) -> Iterator[str]:
     """ONNX Runtime ends the process where a frame has no element."""
-    window, length = node.dims(2), node.known_ints(3)
+    signal, window, length = node.dims(0), node.dims(2), node.known_ints(3)
     if window is not None and (len(window) != 1 or window[0] == 0):
         yield f"the window is {text(window)}, and must be a row of 1 element or more"
+        return
     if length is not None and min(length, default=1) < 1:
         yield f"frame_length is {length}, and must be 1 or more"
+    frame = length[0] if length else window[0] if window else None
+    if signal is not None and len(signal) not in (2, 3):
+        yield f"the signal is {text(signal)}, and must be a batch of rows of numbers, real or complex"
+    elif signal is not None and signal[1] is not None and frame is not None and signal[1] < frame:
+        yield f"the signal is {text(signal)}, and has no frame of {frame} elements"
 
 
 def _expand(node: Node) -> Iterator[str]:
@@ -220,14 +227,15 @@ def _reverse_sequence(node: Node) -> Iterator[str]:
 
 
 def _tensor_scatter(node: Node) -> Iterator[str]:
-    """Rows begin inside of their axis, and end there but for a ring."""
+    """Rows begin inside of their axis, and end there; in a ring they begin wherever counting on leads to."""
     rows, update, starts = node.dims(0), node.dims(1), node.known_ints(2)
     axis = int(node.attr("axis", -2))
     if starts is None or rows is None or update is None or not -len(rows) <= axis < len(rows) == len(update):
         return
-    size, new = rows[axis], 1 if node.attr("mode", "linear") == "circular" else update[axis]
-    if size is not None and new is not None and any(not 0 <= start <= size - new for start in starts):
-        yield f"the rows begin at {starts}, and must begin from 0 to {size - new}"
+    size, new, is_ring = rows[axis], update[axis], node.attr("mode", "linear") == "circular"
+    last = inf if is_ring or size is None or new is None else size - new
+    if any(not 0 <= start <= last for start in starts):
+        yield f"the rows begin at {starts}, and must begin from 0 {'on' if last == inf else f'to {last}'}"
 
 
 def _affine_grid(node: Node) -> Iterator[str]:
@@ -249,9 +257,15 @@ def _scales(node: Node) -> Iterator[str]:
 
 
 def _tf_idf(node: Node) -> Iterator[str]:
+    """ONNX Runtime reads behind the columns that n-grams are counted in where there are more of these."""
     dims = node.dims(0)
     if dims is not None and (len(dims) not in (1, 2) or (len(dims) == 2 and dims[0] == 0)):
         yield f"the input is {text(dims)}, and must be a row, or a batch of 1 row or more"
+    pool = node.attr("pool_int64s") or node.attr("pool_strings") or []
+    begins, columns = [*node.attr("ngram_counts", []), len(pool)], node.attr("ngram_indexes", [])
+    ngrams = sum((end - begin) // n for n, (begin, end) in enumerate(pairwise(begins), 1))
+    if len(columns) < ngrams:
+        yield f"ngram_indexes has {len(columns)} entries for {ngrams} n-grams"
 
 
 def _col2im(node: Node) -> Iterator[str]:

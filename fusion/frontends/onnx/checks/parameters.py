@@ -206,6 +206,13 @@ def _rotary(node: Node) -> Iterator[str]:
             yield f"the cosines are {text(cos)}, and {turned} elements need {turned // 2}"
 
 
+def _loss(node: Node) -> Iterator[str]:
+    """x[N, C, ...] and classes[N, ...]."""
+    x, classes = node.dims(0), node.dims(1)
+    if x is not None and classes is not None and len(x) > 1 and shapes_differ(classes, (x[0], *x[2:])):
+        yield f"the classes are {text(classes)} for {text(x)}"
+
+
 def _unpool(node: Node) -> Iterator[str]:
     x, indices = node.dims(0), node.dims(1)
     if x is not None and indices is not None and shapes_differ(x, indices):
@@ -246,6 +253,7 @@ _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "LayerNormalization": _broadcast_into(1, 2),
     "MatMulInteger": _matmul_integer,
     "MaxUnpool": _unpool,
+    "NegativeLogLikelihoodLoss": _loss,
     "PRelu": _broadcast_into(1),
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
@@ -253,5 +261,6 @@ _RULES: Mapping[str, Callable[[Node], Iterator[str]]] = {
     "RMSNormalization": _broadcast_into(1),
     "RoiAlign": _roi_align,
     "RotaryEmbedding": _rotary,
+    "SoftmaxCrossEntropyLoss": _loss,
     "Trilu": _scalars(1),
 }

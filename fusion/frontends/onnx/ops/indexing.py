@@ -73,7 +73,8 @@ def max_unpool(node: Node) -> Expr:
 
 @converts("TensorScatter")
 def tensor_scatter(node: Node) -> Expr:
-    """Rows behind one another, from the place in each batch that input 2 says; they go on at the start of a ring."""
+    """Rows behind one another, from the place in each batch that input 2 says; a ring goes on at its start, and counts
+    on."""
     axis, shape, count = node.axis(default=-2), node.shape(0), node.shape(1)
     size, new = shape[axis], count[axis]
     if axis == 0 or count != (*shape[:axis], new, *shape[axis + 1 :]) or new > size:
@@ -81,7 +82,7 @@ def tensor_scatter(node: Node) -> Expr:
     is_ring = node.attr("mode", "linear") == "circular"
     starts = node.x(2) if node.has(2) else relax.op.zeros((shape[0],), "int64")
     if 0 not in shape:
-        last = size - 1 if is_ring else size - new
+        last = (1 << 63) - 1 if is_ring else size - new
         starts = check(node.builder, node.emit(starts), start_guard(node.where, last))
 
     def write(rows: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:

@@ -1,4 +1,4 @@
-"""Finds the exponentials of a softmax: e^(x - m), where m is the maximum of a row that x is an element of."""
+"""Finds distances x - m, where m is the maximum of a row that x is an element of, and the exponentials of a softmax."""
 
 from __future__ import annotations
 
@@ -9,29 +9,56 @@ from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad, Var
 from tvm_ffi.structural import structural_equal
 
+from backends.cpu.vector_terms import rounded
 from backends.tensorir.emit import Expr
 from backends.tensorir.extents import is_same
 from backends.tensorir.intrinsics import SOFTMAX_WEIGHT
 from backends.tensorir.stages import Stage, substitute
-from fusion.structural import map_nodes
+from fusion.structural import find, map_nodes
 
 _EXP = Op.get("tirx.exp")
+_FLOATS = ("float32", "float64")
 
 
 def with_weights(stages: Sequence[Stage]) -> list[Stage]:
-    """Return `stages` with `SOFTMAX_WEIGHT`, which takes fewer operations, for each such exponential."""
-    tops = {stage.buffer: stage for stage in stages if stage.is_softmax_maximum}
-    return [_with_weights(stage, tops) for stage in stages] if tops else list(stages)
+    """Return `stages` with `SOFTMAX_WEIGHT`, which takes fewer operations, for each such exponential, and with
+    distances of numbers that are rounded as their maximum is.
+
+    A product that a multiply-add subtracts it from is not: what was rounded off the largest, in the hundreds beyond
+    2^30, would be its distance, and e^x of that infinite.
+    """
+    tops = _maxima(stages)
+    softmax_tops = {stage.buffer: stage for stage in stages if stage.is_softmax_maximum}
+    return [_with_weights(stage, tops, softmax_tops) for stage in stages] if tops else list(stages)
 
 
-def _with_weights(stage: Stage, tops: Mapping[Var, Stage]) -> Stage:
+def _maxima(stages: Sequence[Stage]) -> dict[Var, Stage]:
+    """Return the maximum of a row that each buffer has; one may have it in places only, where it is finite."""
+    found: dict[Var, Stage] = {}
+    for stage in stages:
+        if stage.combine is tirx.Max and str(stage.value.ty.dtype) in _FLOATS:
+            found[stage.buffer] = stage
+        elif not stage.reduce:
+            found.update((stage.buffer, found[load.source]) for load in _loads_in_place(stage) if load.source in found)
+    return found
+
+
+def _loads_in_place(stage: Stage) -> list[TensorLoad]:
+    return [load for load in find(stage.value, TensorLoad) if structural_equal(list(load.indices), stage.indices)]
+
+
+def _with_weights(stage: Stage, tops: Mapping[Var, Stage], softmax_tops: Mapping[Var, Stage]) -> Stage:
     def weigh(call: Call) -> Expr:
         if not call.op.same_as(_EXP) or str(call.ty.dtype) != "float32":
             return call
         (distance,) = call.args
-        return tirx.call_intrin("float32", SOFTMAX_WEIGHT, distance) if _is_distance(distance, stage, tops) else call
+        found = _is_distance(distance, stage, softmax_tops)
+        return tirx.call_intrin("float32", SOFTMAX_WEIGHT, distance) if found else call
 
-    value = map_nodes(stage.value, (Call, weigh))
+    def subtract(value: tirx.Sub) -> Expr:
+        return rounded(value.a) - value.b if _is_distance(value, stage, tops) else value
+
+    value = map_nodes(map_nodes(stage.value, (Call, weigh)), (tirx.Sub, subtract))
     return stage if value.same_as(stage.value) else replace(stage, value=value)
 
 
