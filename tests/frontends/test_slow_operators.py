@@ -23,10 +23,9 @@ from tests.frontends.narrow import networks, quantized
 pytestmark = pytest.mark.optimised
 SIGNED = QuantType.QInt8
 MOST = 1.2
-SECONDS = 20.0
-"""For one model to get under that: a busy machine is left alone for some of it. All but a few need a tenth of one."""
-BEHIND_SECONDS = 2.0
-"""For one that is known not to."""
+ATTEMPTS, SECONDS = 10, 2.0
+"""For one model to get under that: a busy machine is left alone for some of them, and one call of the other's at a
+moment's higher clock is forgotten with its attempt. All but a few need a tenth of a second."""
 
 # How many subgraphs each is to have; 0 for the whole model being one, or none of it.
 MODELS: dict[str, tuple[int, Callable[[], onnx.ModelProto]]] = {
@@ -113,6 +112,15 @@ into."""
 
 @pytest.mark.parametrize("name", MODELS)
 def test_as_fast_as_onnx_runtime(name: str) -> None:
+    is_behind = BEHIND.get(name, lambda features: False)(features_of(context.resolve().compiler.target))
+    if any(_is_fast(name) for _ in range(1 if is_behind else ATTEMPTS)):
+        return
+    if is_behind:
+        pytest.xfail("it is known to be behind on this CPU")
+    pytest.fail(f"it takes more than {MOST} times as long in {ATTEMPTS} attempts")
+
+
+def _is_fast(name: str) -> bool:
     subgraphs, make = MODELS[name]
     model = make()
     module, session = fusion.compile(model, threads=1), _session(model)
@@ -121,8 +129,7 @@ def test_as_fast_as_onnx_runtime(name: str) -> None:
     arrays = _arrays(session)
     inputs = list(arrays.values())
     runs: tuple[Callable[[], object], ...] = (lambda: module(*inputs), lambda: session.run(None, arrays))
-    is_behind = BEHIND.get(name, lambda features: False)(features_of(context.resolve().compiler.target))
-    best, end = [float("inf")] * 2, time.monotonic() + (BEHIND_SECONDS if is_behind else SECONDS)
+    best, end = [float("inf")] * 2, time.monotonic() + SECONDS
     for turn in range(100_000):
         for index, run in enumerate(runs):
             started = time.perf_counter()
@@ -130,9 +137,7 @@ def test_as_fast_as_onnx_runtime(name: str) -> None:
             best[index] = min(best[index], time.perf_counter() - started)
         if time.monotonic() > end or (turn > 20 and best[0] <= MOST * best[1]):
             break
-    if best[0] > MOST * best[1] and is_behind:
-        pytest.xfail("it is known to be behind on this CPU")
-    assert best[0] <= MOST * best[1]
+    return best[0] <= MOST * best[1]
 
 
 def test_the_operator_at_fault_is_named() -> None:
