@@ -20,9 +20,10 @@ from backends.cpu.kernels.depthwise.plan import taps_of, window_of
 from backends.cpu.kernels.depthwise.tile import TileWriter
 from backends.cpu.kernels.shared.convolution.depthwise_tiles import widest_tile
 from backends.cpu.kernels.shared.epilogue import Epilogue
-from backends.cpu.kernels.shared.open_images import OpenGrid
+from backends.cpu.kernels.shared.open_images import OpenGrid, OpenTask
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
+from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.extents import Extent
@@ -35,6 +36,8 @@ _LOSS = 1.5
 _COMPUTED_AGAIN = 1.15
 """By how much more channels may be computed, for the last block to be as wide as the others, than with a body of its
 own."""
+_FAR = 2
+"""From how many times L2 on the rows under a window are read in groups of channels."""
 
 
 def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -52,11 +55,13 @@ def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
         tiles = RowTiles.of(nest, table, int64(0), int64(width))
         epilogue = Epilogue.prepare(nest, roles.outputs, table.heights[-1] * machine.vector_lanes)
         writer = TileWriter.of(nest, roles, machine)
-        with nest.loop("row", task.end - task.first) as step:
-            y = nest.settle("y", task.first + step)
-            for channel, many in blocks.loop(nest, task.start, task.stop):
-                with nest.loop("x_tile", tiles.count) as tile:
-                    _emit_tile(writer, epilogue, tiles, tile, line=(task.image, y), channel=channel, channels=many)
+        kept = _kept(nest, writer, blocks, machine)
+        for start, stop in _groups(nest, task, kept):
+            with nest.loop("row", task.end - task.first) as step:
+                y = nest.settle("y", task.first + step)
+                for channel, many in blocks.loop(nest, start, stop):
+                    with nest.loop("x_tile", tiles.count) as tile:
+                        _emit_tile(writer, epilogue, tiles, tile, line=(task.image, y), channel=channel, channels=many)
     return Scheduled(func.with_body(nest.finish()), roles.kind, f"{grid}; {table}")
 
 
@@ -65,6 +70,27 @@ def _table(roles: Roles, machine: Machine) -> RowTable:
     taps, tile = taps_of(roles), RegisterTile(1, widest_tile(window_of(roles), machine, 1), 1)
     costs = (taps * (width + 1) / LOADS_PER_CYCLE + TILE_CYCLES + 2 * width for width in range(1, tile.width + 1))
     return RowTable.by_costs(tile, [0.0, *costs], Bodies(_LOSS))
+
+
+def _kept(nest: Nest, writer: TileWriter, blocks: ChannelBlocks, machine: Machine) -> Expr:
+    """Return how many blocks of channels pass all rows of a task before the next do: all but where the rows under a
+    window are far larger than L2, which would be read from beyond it once for each row of the window; then what stays
+    there, two at least, whose lines are neighbours."""
+    _, height, width, _ = dims_of(writer.data)
+    block = tirx.max(int64(width), int64(1)) * (machine.vector_lanes * 4) * _rows_under(writer.window, height)
+    few = tirx.max(tirx.truncdiv(int64(machine.l2_bytes // 2), block), int64(2))
+    return nest.settle("kept", tirx.Select(block * blocks.count > _FAR * machine.l2_bytes, few, int64(blocks.count)))
+
+
+def _rows_under(window: Window, height: Extent) -> Expr:
+    return tirx.min(int64(height), int64(window.kernel[0]))
+
+
+def _groups(nest: Nest, task: OpenTask, size: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the first block of channels of a task and the one behind the last, `size` together, inside of a loop."""
+    with nest.loop("group", tirx.truncdiv(task.stop - task.start + (size - 1), size)) as group:
+        start = nest.settle("group_start", task.start + group * size)
+        yield start, nest.settle("group_stop", tirx.min(start + size, task.stop))
 
 
 def _emit_tile(
