@@ -1,9 +1,10 @@
 """A depthwise convolution, or one in narrow groups, over images of which only a call knows the sizes.
 
     parallel (image, rows, blocks of channels)      `shared/open_images`
-      for row, block of channels, x tile            a body for each of a few widths, `shared/row_tiles`
-        acc[pixels] = sum over the window           taps that may fall outside ask where they are
-        outputs = epilogue(acc)
+      for group of blocks                           all, but of images far beyond L2
+        for row, block of channels, x tile          a body for each of a few widths, `shared/row_tiles`
+          acc[pixels] = sum over the window         taps that may fall outside ask where they are
+          outputs = epilogue(acc)
 
 Of a tile as wide as the table's widest only the first and the last pixels may see the border.
 """
@@ -23,7 +24,6 @@ from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.open_images import OpenGrid, OpenTask
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
-from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.extents import Extent
@@ -77,13 +77,10 @@ def _kept(nest: Nest, writer: TileWriter, blocks: ChannelBlocks, machine: Machin
     window are far larger than L2, which would be read from beyond it once for each row of the window; then what stays
     there, two at least, whose lines are neighbours."""
     _, height, width, _ = dims_of(writer.data)
-    block = tirx.max(int64(width), int64(1)) * (machine.vector_lanes * 4) * _rows_under(writer.window, height)
+    rows = tirx.min(int64(height), int64(writer.window.kernel[0]))
+    block = tirx.max(rows * width, int64(1)) * (machine.vector_lanes * 4)
     few = tirx.max(tirx.truncdiv(int64(machine.l2_bytes // 2), block), int64(2))
     return nest.settle("kept", tirx.Select(block * blocks.count > _FAR * machine.l2_bytes, few, int64(blocks.count)))
-
-
-def _rows_under(window: Window, height: Extent) -> Expr:
-    return tirx.min(int64(height), int64(window.kernel[0]))
 
 
 def _groups(nest: Nest, task: OpenTask, size: Expr) -> Iterator[tuple[Expr, Expr]]:
