@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusion.rewrites.rule import Rule
-from fusion.rewrites.rules.activations import GELU, GELU_TANH, MISH_GATE, SILU, SOFTMAX
+from fusion.rewrites.rules.activations import GELU, GELU_TANH, LOG_SOFTMAX, MISH_GATE, SILU, SOFTMAX
 from fusion.rewrites.rules.broadcasts import ALL_OR_NONE, REPEAT_LATE
 from fusion.rewrites.rules.heads import SHARED_HEADS
 from fusion.rewrites.rules.normalizations import GROUP_NORM, LAYER_NORM, RMS_NORM
@@ -22,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     SILU,
     MISH_GATE,
     SOFTMAX,
+    LOG_SOFTMAX,
     LAYER_NORM,
     RMS_NORM,
     GROUP_NORM,

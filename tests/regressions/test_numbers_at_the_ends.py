@@ -6,6 +6,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 import pytest
 from onnx import NodeProto, TensorProto, helper
@@ -126,3 +127,14 @@ def test_casts_of_scales() -> None:
     """)
     x = np.array([0, 1, 127, 255], np.uint8).view(ml_dtypes.float8_e8m0fnu)
     np.testing.assert_array_equal(fusion.compile(model, threads=1).run({"x": x})["y"], x.astype(np.float32))
+
+
+def test_logarithms_of_shares_below_the_least_normal_number() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> graph (float[3,30] x) => (y)
+        { share = Softmax <axis = 1> (x) y = Log (share) }"""
+    )
+    x = np.linspace(0, -900, 90, dtype=np.float32).reshape(3, 30)
+    exact = x.astype(np.float64) - x.max(1, keepdims=True)
+    exact -= np.log(np.exp(exact).sum(1, keepdims=True))
+    np.testing.assert_allclose(fusion.compile(model)(x)[0], exact, rtol=1e-6, atol=1e-6)

@@ -147,3 +147,21 @@ SOFTMAX = Rule(
     near_miss=Example(lambda b, x: _softmax_example(b, x, 1), ((3, 4, 40),)),
     declines="run over axes",
 )
+
+
+def _log_example(b: relax.BlockBuilder, x: relax.Var, shift: float = 0.0) -> relax.Expr:
+    shares = b.emit(op.nn.softmax(x, 1))
+    return op.log(b.emit(op.add(shares, scalar(shift))) if shift else shares)
+
+
+LOG_SOFTMAX = Rule(
+    name="log_softmax",
+    form="log(softmax(x))  ->  log_softmax(x)",
+    source="folklore",
+    assumes="nothing: a share below the least number of its type has a logarithm, where it was that of 0",
+    roots=frozenset(("log",)),
+    match=matcher(Is("log", Is("nn.softmax", _X, name="softmax"))),
+    build=lambda emit, root, names: op.nn.log_softmax(names["x"].expr, int(names["softmax"].attrs.axis)),
+    example=Example(_log_example, ((3, 4, 40),)),
+    near_miss=Example(lambda b, x: _log_example(b, x, 1e-6), ((3, 4, 40),)),
+)
