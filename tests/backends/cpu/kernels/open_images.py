@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -60,9 +60,12 @@ class OpenKernel:
         )
 
 
-def check_sizes(kernel: OpenKernel, template: str, threads: int, target: str, sizes: Sequence[Size]) -> None:
-    """Compare the loops for images of any size with those of each."""
+def check_sizes(
+    kernel: OpenKernel, template: str, threads: int, target: str, sizes: Sequence[Size], l2_bytes: int | None = None
+) -> None:
+    """Compare the loops for images of any size with those of each, on a machine with another L2 where that is given."""
     machine = context.resolve(target).compiler.machine
+    machine = machine if l2_bytes is None else replace(machine, l2_bytes=l2_bytes)
     func = kernel.func(machine.vector_lanes)
     assert len(symbols_of(func)) > 1
     made = schedule(func, machine, threads)

@@ -48,6 +48,14 @@ def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str, si
     check_sizes(kernel, template, threads, target, sizes)
 
 
+@pytest.mark.parametrize("channels", [64, 88])
+def test_images_far_beyond_l2_are_read_in_groups_of_channels(channels: int) -> None:
+    """An L2 of 4 KB has too little for the rows under a window, but of the last size."""
+    kernel = depthwise(Window((5, 5), (1, 1), (2, 2, 2, 2), (1, 1)), channels)
+    sizes = [(2, 7, 19), (1, 2, 40), (3, 1, 70), (2, 3, 5)]
+    check_sizes(kernel, "depthwise_conv2d", 2, "llvm", sizes, l2_bytes=4 << 10)
+
+
 def test_pixels_of_a_tile_are_so_many_elements_behind_the_first() -> None:
     """TVM simplifies each index, and LLVM too: none is a product of sizes."""
     machine = context.resolve("llvm -mcpu=skylake-avx512").compiler.machine
