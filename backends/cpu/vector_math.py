@@ -37,7 +37,7 @@ from backends.cpu.vector_terms import (
     with_sign_of,
 )  # fmt: skip
 from backends.tensorir.exact_values import REWRITTEN, exact, is_inexact, is_narrow_function, widened
-from fusion.structural import contains, mutate
+from fusion.structural import contains, find, mutate
 
 Approximation = Callable[["_Names", Expr], Expr]
 
@@ -80,7 +80,9 @@ class _Rewriter:
         lane: Index of the lane, None outside of vectorised loops.
         lanes: Number of lanes.
         allocated: The buffers to allocate before the vectorised loop.
-        moved: What replaces a variable whose value went to a buffer.
+        moved: What replaces a variable: the element of a buffer that its value went to, or the value.
+        has_branches: Whether lanes may take different branches: TVM makes a loop over the lanes of a statement that has
+            some, in which variables of the statements before it are unknown.
     """
 
     has_scalef: bool
@@ -89,6 +91,7 @@ class _Rewriter:
     lanes: int = 1
     allocated: list[tirx.Buffer] = field(default_factory=list)
     moved: dict[tirx.Var, Expr] = field(default_factory=dict)
+    has_branches: bool = False
 
     def rewrite(self, body: Any) -> Any:
         """Return a statement or expression with its math calls replaced."""
@@ -120,7 +123,8 @@ class _Rewriter:
         if loop.kind != tirx.ForKind.VECTORIZED or self.lane is not None or not isinstance(loop.extent, tirx.IntImm):
             return mutator.default_mutate(loop)
         lane, lanes = loop.loop_var - loop.min, int(loop.extent.value)
-        inner = _Rewriter(self.has_scalef, self.has_bfloat16, lane, lanes, moved=self.moved)
+        branches = _has_branches_of_lanes(loop)
+        inner = _Rewriter(self.has_scalef, self.has_bfloat16, lane, lanes, moved=self.moved, has_branches=branches)
         body = inner.rewrite(loop.body)
         kind = tirx.ForKind.SERIAL if _has_scalar_call(body) else loop.kind
         changed = tirx.For(loop.loop_var, loop.min, loop.extent, kind, body, None, loop.annotations)
@@ -151,6 +155,9 @@ class _Rewriter:
         names = _Names(self.has_scalef, self)
         value = names.rewrite(bind.value)
         if str(bind.var.ty) not in _FLOATS and not (self.has_bfloat16 and _has_bfloat16(bind.value)):
+            if self.has_branches:
+                self.moved[bind.var] = value
+                return self._after(names, tirx.Evaluate(0))
             return self._after(names, bind if value.same_as(bind.value) else tirx.Bind(bind.var, value))
         buffer, lane = self.new_temporary(str(bind.var.ty))
         self.moved[bind.var] = tirx.BufferLoad(buffer, [lane])
@@ -179,6 +186,17 @@ _ON_VECTORS = ("if_then_else", "reinterpret")
 
 def _computes(call: Call, kinds: tuple[str, ...]) -> bool:
     return isinstance(call.ty, PrimType) and str(call.ty.dtype).startswith(kinds)
+
+
+def _has_branches_of_lanes(loop: tirx.For) -> bool:
+    """Return whether a condition in a vectorised loop follows from the lane, or from what the loop binds."""
+    of_lanes = {loop.loop_var, *(bind.var for bind in find(loop.body, tirx.Bind))}
+
+    def differs(call: Call) -> bool:
+        condition, *_ = call.args if _operation(call) == "if_then_else" else (None,)
+        return condition is not None and contains(condition, (tirx.Var, of_lanes.__contains__))
+
+    return contains(loop.body, (Call, differs))
 
 
 def _has_scalar_call(statement: tirx.Stmt) -> bool:

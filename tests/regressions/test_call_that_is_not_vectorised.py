@@ -1,13 +1,17 @@
-"""`round` and `isnan` become loops over lanes in TVM, where variables of the vectorised loop around are unknown."""
+"""`round`, `isnan` and branches that differ between lanes become loops over lanes in TVM, where variables of the
+vectorised loop around are unknown."""
 
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 from tvm import relax
 from tvm.relax import op
 
+import fusion
 from tests.backends.cpu.kernels.memory_bound import run, schedule
+from tests.fuzz.engines import run_reference
 
 
 @pytest.mark.parametrize("size", [3, 16, 37])
@@ -34,3 +38,17 @@ def test_call_behind_a_bound_index(name: str, dtype: str, shape: tuple[int, ...]
     (made,) = run(schedule(lambda builder, value: getattr(op, name)(value), [x]), [x])
     expected = getattr(np, {"acos": "arccos", "atanh": "arctanh"}.get(name, name))(x)
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_branches_behind_a_bound_index() -> None:
+    """Pixels inside of an image whose size only a call knows, at coordinates that are cast in the same kernel."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 16]> graph (int8[n,channels,rows,3] x, float16[2,2,2,2] grid)
+        => (int8[2,channels,2,2] y) { y = GridSample <mode = "nearest"> (x, grid) }"""
+    )
+    rng = np.random.default_rng(0)
+    x, grid = rng.integers(-9, 9, (2, 1, 1, 3), "int8"), rng.normal(size=(2, 2, 2, 2)).astype("float16")
+    module = fusion.compile(model, threads=1, wait=True)
+    (wanted,) = run_reference(model, {"x": x, "grid": grid}).values.values()
+    np.testing.assert_array_equal(module(x, grid)[0], wanted)
+    assert all(form.opened is not None for form in module.specializations), module.explain()
