@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from backends.cpu.costs import LOADS_PER_CYCLE, TILE_CYCLES
+from backends.cpu.costs import CACHE_LINE, LOADS_PER_CYCLE, TILE_CYCLES
 from backends.cpu.kernels.depthwise.plan import taps_of, window_of
 from backends.cpu.kernels.depthwise.tile import TileWriter
 from backends.cpu.kernels.shared.convolution.depthwise_tiles import widest_tile
@@ -24,6 +24,7 @@ from backends.cpu.kernels.shared.epilogue import Epilogue
 from backends.cpu.kernels.shared.open_images import OpenGrid, OpenTask
 from backends.cpu.kernels.shared.register_tile import RegisterTile
 from backends.cpu.kernels.shared.row_tiles import Bodies, RowTable, RowTiles
+from backends.cpu.kernels.shared.window import Window
 from backends.cpu.machine import Machine
 from backends.tensorir.emit import Expr, Nest, guard, int64
 from backends.tensorir.extents import Extent
@@ -37,7 +38,7 @@ _COMPUTED_AGAIN = 1.15
 """By how much more channels may be computed, for the last block to be as wide as the others, than with a body of its
 own."""
 _FAR = 2
-"""From how many times L2 on the rows under a window are read in groups of channels."""
+"""Times L2, beyond which the rows under a window are read in groups of channels."""
 
 
 def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> Scheduled:
@@ -55,8 +56,7 @@ def emit_open_depthwise(func: tirx.PrimFunc, machine: Machine, threads: int) -> 
         tiles = RowTiles.of(nest, table, int64(0), int64(width))
         epilogue = Epilogue.prepare(nest, roles.outputs, table.heights[-1] * machine.vector_lanes)
         writer = TileWriter.of(nest, roles, machine)
-        kept = _kept(nest, writer, blocks, machine)
-        for start, stop in _groups(nest, task, kept):
+        for start, stop in _groups(nest, writer, task, machine):
             with nest.loop("row", task.end - task.first) as step:
                 y = nest.settle("y", task.first + step)
                 for channel, many in blocks.loop(nest, start, stop):
@@ -72,22 +72,26 @@ def _table(roles: Roles, machine: Machine) -> RowTable:
     return RowTable.by_costs(tile, [0.0, *costs], Bodies(_LOSS))
 
 
-def _kept(nest: Nest, writer: TileWriter, blocks: ChannelBlocks, machine: Machine) -> Expr:
-    """Return how many blocks of channels pass all rows of a task before the next do: all but where the rows under a
-    window are far larger than L2, which would be read from beyond it once for each row of the window; then what stays
-    there, two at least, whose lines are neighbours."""
+def _groups(nest: Nest, writer: TileWriter, task: OpenTask, machine: Machine) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the first block of channels of a task and the one behind the last, some together, inside of a loop."""
     _, height, width, _ = dims_of(writer.data)
-    rows = tirx.min(int64(height), int64(writer.window.kernel[0]))
-    block = tirx.max(rows * width, int64(1)) * (machine.vector_lanes * 4)
-    few = tirx.max(tirx.truncdiv(int64(machine.l2_bytes // 2), block), int64(2))
-    return nest.settle("kept", tirx.Select(block * blocks.count > _FAR * machine.l2_bytes, few, int64(blocks.count)))
+    each = nest.settle("together", blocks_together(writer.window, int64(height), int64(width), task, machine))
+    with nest.loop("group", tirx.truncdiv(task.stop - task.start + (each - 1), each)) as group:
+        start = nest.settle("group_start", task.start + group * each)
+        yield start, nest.settle("group_stop", tirx.min(start + each, task.stop))
 
 
-def _groups(nest: Nest, task: OpenTask, size: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """Yield the first block of channels of a task and the one behind the last, `size` together, inside of a loop."""
-    with nest.loop("group", tirx.truncdiv(task.stop - task.start + (size - 1), size)) as group:
-        start = nest.settle("group_start", task.start + group * size)
-        yield start, nest.settle("group_stop", tirx.min(start + size, task.stop))
+def blocks_together(window: Window, height: Expr, width: Expr, task: OpenTask, machine: Machine) -> Expr:
+    """Return how many blocks of channels of an image pass all rows of a task before the next do: all of them, but where
+    they are far larger than L2 under a window, whose rows would come from beyond it once for each row of the result.
+    Then it is what stays there, in pairs of lines, as neighbours are fetched together."""
+    every, block_bytes = task.stop - task.start, 4 * machine.vector_lanes
+    pair = 2 * max(1, CACHE_LINE // block_bytes)
+    each = tirx.max(tirx.min(height, int64(window.rows_under(1))) * width, int64(1)) * block_bytes
+    pairs = tirx.max(tirx.truncdiv(int64(machine.l2_bytes // 2), each * pair), int64(1))
+    are_far, several = each * every > _FAR * machine.l2_bytes, task.end - task.first > 1
+    overlap = tirx.const(window.strides[0] < window.rows_under(1), "bool")
+    return tirx.max(tirx.Select(tirx.all(are_far, several, overlap), pairs * pair, every), int64(1))
 
 
 def _emit_tile(

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tvm import relax, tirx
+from tvm import relax, sym, tirx
 from tvm.ir import TensorLoad
 from tvm.relax import op
 
+from backends.cpu.kernels.depthwise.emit_open import blocks_together
+from backends.cpu.kernels.shared.open_images import OpenTask
 from backends.cpu.kernels.shared.window import Window
+from backends.cpu.machine import Machine
 from backends.cpu.schedule import schedule
+from backends.tensorir.emit import int64
 from fusion import context
 from fusion.structural import find
 from tests.backends.cpu.kernels.anchored import normal
 from tests.backends.cpu.kernels.open_images import RUNS, OpenKernel, Size, check_sizes
+from tests.targets import AVX2
 
 
 def depthwise(window: Window, groups: int, members: int = 1) -> OpenKernel:
@@ -32,8 +37,9 @@ def depthwise(window: Window, groups: int, members: int = 1) -> OpenKernel:
     return OpenKernel(build, lambda n, h, w: [(n, h, w, channels)], window)
 
 
+SQUARE = Window((5, 5), (1, 1), (2, 2, 2, 2), (1, 1))
 CASES = {
-    "large": (depthwise(Window((5, 5), (1, 1), (2, 2, 2, 2), (1, 1)), 40), "depthwise_conv2d"),
+    "large": (depthwise(SQUARE, 40), "depthwise_conv2d"),
     "strided": (depthwise(Window((3, 3), (2, 2), (1, 1, 1, 1), (1, 1)), 24), "depthwise_conv2d"),
     "even": (depthwise(Window((4, 4), (1, 1), (1, 1, 2, 2), (1, 1)), 8), "depthwise_conv2d"),
     "dilated": (depthwise(Window((3, 3), (1, 3), (4, 4, 4, 4), (4, 4)), 32), "depthwise_conv2d"),
@@ -48,12 +54,37 @@ def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str, si
     check_sizes(kernel, template, threads, target, sizes)
 
 
-@pytest.mark.parametrize("channels", [64, 88])
-def test_images_far_beyond_l2_are_read_in_groups_of_channels(channels: int) -> None:
-    """An L2 of 4 KB has too little for the rows under a window, but of the last size."""
-    kernel = depthwise(Window((5, 5), (1, 1), (2, 2, 2, 2), (1, 1)), channels)
-    sizes = [(2, 7, 19), (1, 2, 40), (3, 1, 70), (2, 3, 5)]
-    check_sizes(kernel, "depthwise_conv2d", 2, "llvm", sizes, l2_bytes=4 << 10)
+@pytest.mark.parametrize("case", ["large", "strided", "dilated"])
+@pytest.mark.parametrize("target", ["llvm", AVX2])
+def test_images_far_beyond_l2_are_read_in_groups_of_channels(case: str, target: str) -> None:
+    """An L2 of 512 bytes has too little for the rows under a window, but of the last size."""
+    kernel, template = CASES[case]
+    check_sizes(kernel, template, 2, target, [(2, 7, 19), (1, 3, 70), (1, 1, 1)], l2_bytes=512)
+
+
+@pytest.mark.parametrize(
+    ("window", "height", "width", "rows", "lanes", "blocks", "together"),
+    [
+        (SQUARE, 3, 1491, 3, 16, 30, 2),
+        (SQUARE, 3, 1491, 3, 8, 60, 4),
+        (SQUARE, 6, 700, 6, 16, 30, 4),
+        (SQUARE, 6, 400, 6, 16, 30, 30),
+        (SQUARE, 3, 1491, 1, 16, 30, 30),
+        (SQUARE, 3, 1491, 3, 16, 12, 12),
+        (Window((3, 3), (1, 1), (4, 4, 4, 4), (4, 4)), 9, 700, 6, 16, 30, 2),
+        (Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), 9, 700, 6, 16, 30, 30),
+        (Window((2, 2), (2, 2), (0, 0, 0, 0), (1, 1)), 6, 9000, 3, 16, 30, 30),
+        (SQUARE, 0, 0, 0, 16, 30, 30),
+    ],
+)  # fmt: skip
+def test_groups_are_what_l2_keeps(
+    window: Window, height: int, width: int, rows: int, lanes: int, blocks: int, together: int
+) -> None:
+    """All blocks, but where they are more than twice L2 and several rows of the result see a row of the image."""
+    machine = Machine(lanes, 32, 48 << 10, 2 << 20, 260 << 20)
+    task = OpenTask(int64(0), int64(0), int64(rows), int64(0), int64(blocks))
+    found = blocks_together(window, int64(height), int64(width), task, machine)
+    assert int(sym.Analyzer().simplify(found)) == together
 
 
 def test_pixels_of_a_tile_are_so_many_elements_behind_the_first() -> None:
