@@ -87,8 +87,8 @@ OPERATORS: dict[str, Operator] = dict(
             nn.avg_pool3d nn.max_pool1d nn.max_pool2d nn.max_pool3d
         """),
         *_rows(OperatorKind.RESIZE, "image.resize2d"),
-        *_rows(OperatorKind.ALONG_AXIS, "cumprod cumsum nn.log_softmax"),
-        *_rows(OperatorKind.ALONG_AXIS, "nn.softmax", 14),
+        *_rows(OperatorKind.ALONG_AXIS, "cumprod cumsum"),
+        *_rows(OperatorKind.ALONG_AXIS, "nn.log_softmax nn.softmax", 14),
         *_rows(OperatorKind.ROW_NORM, "nn.layer_norm", 5),
         *_rows(OperatorKind.ROW_NORM, "nn.rms_norm", 3),
         *_rows(OperatorKind.CHANNEL_NORM, "nn.group_norm nn.instance_norm", 5),

@@ -33,8 +33,8 @@ class Log:
 
 @dataclass(frozen=True)
 class Rewrite(TellingPass[Log]):
-    """Applies `rules` until none pays: every application lowers the cost of the graph, and only what reads a changed
-    value, or is the last to read one, is looked at again."""
+    """Applies `rules` until none does: every application lowers the cost of the graph, or has a reason despite it, and
+    only what reads a changed value, or is the last to read one, is looked at again."""
 
     rules: tuple[Rule, ...] = RULES
     name: str = "rewrite"
@@ -83,7 +83,7 @@ def _apply(graph: RewriteGraph, rule: Rule, root: Value, log: Log) -> list[Value
     proposal = graph.proposed(emit, made)
     new = [*proposal.new, *(() if proposal.known else (proposal.result,))]
     kept = {arg for value in new for arg in value.args} | ({proposal.result} if proposal.known else set())
-    if not rule.measured and not cost(new).pays_against(cost(graph.dying(root, kept))):
+    if not rule.despite_cost and not cost(new).pays_against(cost(graph.dying(root, kept))):
         graph.forget(emit)
         return []
     return graph.replace(root, proposal)

@@ -34,7 +34,7 @@ def normal(*shape: int) -> relax.Constant:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rewrite, applied where it pays (`GraphCost.pays_against`).
+    """A rewrite, applied where it pays (`GraphCost.pays_against`), or for a reason of its own.
 
     Attributes:
         name: The name in logs and in docs/rewrites.md.
@@ -48,7 +48,7 @@ class Rule:
         near_miss: A graph that is almost the same, to which it must not apply.
         declines: A part of the reason for which the near miss is declined; "" if its pattern does not match, or the
             rewrite would not pay.
-        measured: For a rule that applies although the cost does not fall: the measurement that justifies it.
+        despite_cost: For a rule that applies although the cost may not fall: the reason, as a measurement.
     """
 
     name: str
@@ -61,4 +61,4 @@ class Rule:
     example: Example = field(repr=False)
     near_miss: Example = field(repr=False)
     declines: str = ""
-    measured: str = ""
+    despite_cost: str = ""

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fusion
 from fusion import CompiledModule
+from fusion.errors import UnsupportedOperatorError
 from tests.frontends.against_onnxruntime import onnxruntime_runs
 from tests.frontends.narrow.networks import Network
 from tests.targets import AVX2, runs_here
@@ -236,3 +237,10 @@ def test_sums_of_nothing_are_zero(bits: int, dtype: str) -> None:
         made, theirs = module(x)[0], onnxruntime_runs(model, {"x": x})[0]
         assert (made.shape, made.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_array_equal(made, np.zeros((3, 32), dtype) if added is None else theirs)
+
+
+@pytest.mark.parametrize("depth", [0, 64])
+def test_less_than_no_channels_are_refused(depth: int) -> None:
+    given = operands(np.random.default_rng(0), 64, 32, 32)
+    with pytest.raises(UnsupportedOperatorError, match=f"weights \\[{depth}, -1\\]"):
+        fusion.compile(model_of(given, (depth, -1, 32), [2]))

@@ -1,4 +1,4 @@
-"""Softmax and its kin of products whose size is beyond 2^30: the maximum was rounded, and a multiply-add that took it
+"""Softmax and its kin of products whose size is beyond 2^31: the maximum was rounded, and a multiply-add that took it
 from an element was not, so that the largest was far from itself: NaN, or infinite."""
 
 from __future__ import annotations

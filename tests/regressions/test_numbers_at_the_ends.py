@@ -130,11 +130,14 @@ def test_casts_of_scales() -> None:
 
 
 def test_logarithms_of_shares_below_the_least_normal_number() -> None:
+    """Also where the shares are read themselves."""
     model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["": 18]> graph (float[3,30] x) => (y)
+        """<ir_version: 8, opset_import: ["": 18]> graph (float[3,30] x) => (y, share)
         { share = Softmax <axis = 1> (x) y = Log (share) }"""
     )
     x = np.linspace(0, -900, 90, dtype=np.float32).reshape(3, 30)
     exact = x.astype(np.float64) - x.max(1, keepdims=True)
     exact -= np.log(np.exp(exact).sum(1, keepdims=True))
-    np.testing.assert_allclose(fusion.compile(model)(x)[0], exact, rtol=1e-6, atol=1e-6)
+    logarithm, share = fusion.compile(model)(x)
+    np.testing.assert_allclose(logarithm, exact, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(share, np.exp(exact), rtol=1e-6, atol=1e-6)

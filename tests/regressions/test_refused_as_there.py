@@ -212,6 +212,9 @@ _PAST = {
     "LRN of an even size": ("float[1,3,2,2] x", "LRN <size = 2> (x)", "size is 2"),
     "no axes": ("float[1,3,2,2] x", "MeanVarianceNormalization <axes: ints = []> (x)", "axes is"),
     "a signal without a frame": ("float[1,3,1] x, float[4] w", "STFT (x, step, w)", "no frame of 4"),
+    "a signal that is a row": ("float[8] x, float[4] w", "STFT (x, step, w)", "the signal is"),
+    "a frame longer than its signal": ("float[1,3,1] x", 'STFT (x, step, "", length)', "no frame of 4"),
+    "no classes of a likelihood": ("float[2,3] x, int64[3] t", "NegativeLogLikelihoodLoss (x, t)", "the classes are"),
     "no classes": ("float[2,3] x, int64[3] t", "SoftmaxCrossEntropyLoss (x, t)", "the classes are"),
 }
 
@@ -221,7 +224,7 @@ def test_past_their_limits(name: str) -> None:
     inputs, node, why = _PAST[name]
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]>
-        graph ({inputs}) => (float y) <int64 step = {{2}}> {{ y = {node} }}"""
+        graph ({inputs}) => (float y) <int64 step = {{2}}, int64 length = {{4}}> {{ y = {node} }}"""
     )
     given = {
         value.name: np.ones([dim.dim_value for dim in kind.shape.dim], DTYPES[kind.elem_type])
@@ -234,21 +237,35 @@ def test_past_their_limits(name: str) -> None:
         fusion.compile(model)
 
 
-@pytest.mark.parametrize("columns", [6, 7])
-def test_a_tf_idf_of_more_n_grams_than_columns(columns: int) -> None:
-    """ONNX Runtime reads behind the columns, which may end the process."""
+@pytest.mark.parametrize(
+    ("lengths", "entries", "needed"),
+    [((1, 2), 7, 0), ((1, 2), 6, 7), ((2, 2), 6, 7), ((1, 1), 4, 0), ((1, 1), 3, 4), ((3, 3), 3, 0)],
+)
+def test_a_tf_idf_of_more_n_grams_than_entries(lengths: tuple[int, int], entries: int, needed: int) -> None:
+    """ONNX Runtime reads behind the entries, which may end the process; they are of the n-grams that it looks for, and
+    of shorter ones."""
+    model = _tf_idf(lengths, entries)
+    if not needed:
+        check(model, {"x": np.array([2, 3, 5, 4, 7, 8])}, fallbacks=None)
+        return
+    with pytest.raises(ShapeError, match=f"{entries} entries for {needed} n-grams"):
+        fusion.compile(model)
+
+
+def test_a_tf_idf_that_looks_for_strings_among_integers() -> None:
+    check(_tf_idf((1, 2), 3, pool_strings=[*"abcdefghij"]), {"x": np.array([2, 3, 5, 4, 7, 8])}, fallbacks=None)
+
+
+def _tf_idf(lengths: tuple[int, int], entries: int, **more: list[str]) -> onnx.ModelProto:
+    """Return a model that counts 4 single numbers, 3 pairs, and no three."""
     node = onnx.helper.make_node(
-        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2, max_skip_count=0,
-        ngram_counts=[0, 4], ngram_indexes=list(range(columns)), pool_int64s=[2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=lengths[0], max_gram_length=lengths[1],
+        max_skip_count=0, ngram_counts=[0, 4, 10], ngram_indexes=list(range(entries)),
+        pool_int64s=[2, 3, 5, 4, 5, 6, 7, 8, 6, 7], **more,
     )  # fmt: skip
     infos = [
         onnx.helper.make_tensor_value_info(name, kind, shape)
         for name, kind, shape in (("x", onnx.TensorProto.INT64, [6]), ("y", onnx.TensorProto.FLOAT, None))
     ]
     graph = onnx.helper.make_graph([node], "counts", infos[:1], infos[1:])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    if columns == 7:
-        check(model, {"x": np.array([2, 3, 5, 4, 7, 8])}, fallbacks=None)
-        return
-    with pytest.raises(ShapeError, match="6 entries for 7 n-grams"):
-        fusion.compile(model)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)

@@ -20,8 +20,8 @@ _HEAD = """\
 Written by `python -m tests.tables` from `fusion/rewrites/table.py`, in the order in which rules are tried on a value;
 [why they are as they are](design/rewrites.md), and
 [how often each applies](experiments/rewrites.md#rewrites-of-the-zoo). A rule is applied where the cost of
-the graph falls. Examples and near misses run in `tests/rewrites/test_rules.py`; `const` stands for a
-constant of that shape.
+the graph falls, or for the reason that it gives. Examples and near misses run in `tests/rewrites/test_rules.py`;
+`const` stands for a constant of that shape.
 """
 
 
@@ -45,8 +45,8 @@ def _section(rule: Rule) -> Iterator[str]:
     yield f"| assumes | {rule.assumes} |"
     yield f"| from | {rule.source} |"
     yield f"| stands in | `{file_of(files, rule)}` |"
-    if rule.measured:
-        yield f"| applied though the cost does not fall, as | {rule.measured} |"
+    if rule.despite_cost:
+        yield f"| applied also where the cost does not fall, as | {rule.despite_cost} |"
     yield ""
 
 

@@ -61,6 +61,6 @@ DILATED_CONV = Rule(
     example=Example(_example, ((2, _CHANNELS, 14, 16),)),
     near_miss=Example(_example, ((1, _CHANNELS, 15, 16),)),
     declines="of every 2th",
-    measured="a dense window has Winograd's form. Between two 1x1 convolutions, us: 256 channels over 28x28, d = 2, "
-    "4900 and 2746; 64 over 56x56, d = 4, 1233 and 730; 32 over 28x28, d = 2, 84 and 61",
+    despite_cost="a dense window has Winograd's form. Between two 1x1 convolutions, us: 256 channels over 28x28, "
+    "d = 2, 4900 and 2746; 64 over 56x56, d = 4, 1233 and 730; 32 over 28x28, d = 2, 84 and 61",
 )

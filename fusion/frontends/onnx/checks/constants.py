@@ -257,15 +257,19 @@ def _scales(node: Node) -> Iterator[str]:
 
 
 def _tf_idf(node: Node) -> Iterator[str]:
-    """ONNX Runtime reads behind the columns that n-grams are counted in where there are more of these."""
+    """Of integers. ONNX Runtime reads behind the entries of ngram_indexes where the n-grams that it looks for, and
+    those that are shorter, are more; with pool_strings it looks for none."""
     dims = node.dims(0)
     if dims is not None and (len(dims) not in (1, 2) or (len(dims) == 2 and dims[0] == 0)):
         yield f"the input is {text(dims)}, and must be a row, or a batch of 1 row or more"
-    pool = node.attr("pool_int64s") or node.attr("pool_strings") or []
-    begins, columns = [*node.attr("ngram_counts", []), len(pool)], node.attr("ngram_indexes", [])
-    ngrams = sum((end - begin) // n for n, (begin, end) in enumerate(pairwise(begins), 1))
-    if len(columns) < ngrams:
-        yield f"ngram_indexes has {len(columns)} entries for {ngrams} n-grams"
+    if node.attr("pool_strings"):
+        return
+    entries = node.attr("ngram_indexes", [])
+    begins = [*node.attr("ngram_counts", []), len(node.attr("pool_int64s", []))]
+    least, most = (node.attr(f"{end}_gram_length", 1) for end in ("min", "max"))
+    numbers = [(end - begin) // n for n, (begin, end) in enumerate(pairwise(begins), 1)][:most]
+    if any(numbers[least - 1 :]) and len(entries) < sum(numbers):
+        yield f"ngram_indexes has {len(entries)} entries for {sum(numbers)} n-grams"
 
 
 def _col2im(node: Node) -> Iterator[str]:

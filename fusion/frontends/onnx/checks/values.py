@@ -43,7 +43,7 @@ _NARROW = _Allowed(lambda value: -1 << 31 <= value < 1 << 31, f"from {-1 << 31} 
 # ONNX Runtime ends the process where the number of all samples overflows.
 _SAMPLES = _Allowed(lambda value: 0 <= value <= 2048, "from 0 to 2048")
 _SIZES = _each_at_least(1)
-_NAMED = _Allowed(lambda values: len(values) > 0, "one axis or more")
+_NOT_EMPTY = _Allowed(lambda values: len(values) > 0, "one axis or more")
 # "" is what ONNX Runtime reads as NOTSET.
 _AUTO_PAD = _one_of("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "")
 _WINDOW = {"auto_pad": _AUTO_PAD, "kernel_shape": _SIZES, "strides": _SIZES, "dilations": _SIZES}
@@ -91,7 +91,7 @@ _ALLOWED: Mapping[str, Mapping[str, _Allowed]] = {
     "LpPool": _POOL,
     "MaxPool": _POOL,
     "MaxUnpool": _WINDOW,
-    "MeanVarianceNormalization": {"axes": _NAMED},
+    "MeanVarianceNormalization": {"axes": _NOT_EMPTY},
     "Mod": {"fmod": _FLAG},
     "NegativeLogLikelihoodLoss": _LOSS,
     "Pad": {"mode": _one_of("constant", "reflect", "edge", "wrap")},

@@ -24,24 +24,21 @@ _BLOCKS = (16, 32, 64, 128, 256)
 @converts(PRODUCT, domain="com.microsoft")
 def matmul_nbits(node: Node) -> Expr:
     """A [..., K] times weights of 4 bits in blocks, B [N, blocks, block / 2], each block with a scale and perhaps a
-    zero point."""
-    dtype, x = node.dtype(0), node.x(0)
+    zero point; sums of nothing, where K is 0, are of weights of any bits."""
+    dtype = node.dtype(0)
     depth, channels = (int(node.attr(name, 0)) for name in ("K", "N"))
-    if dtype not in ("float32", "float16") or node.shape(0)[-1:] != (depth,):
-        raise Declined(f"a product of {dtype} {list(node.shape(0))}")
+    if dtype not in ("float32", "float16") or node.shape(0)[-1:] != (depth,) or channels < 0:
+        raise Declined(f"a product of {dtype} {list(node.shape(0))} with weights [{depth}, {channels}]")
     if sums_nothing(node.proto):
         y = relax.op.zeros((*node.shape(0)[:-1], channels), "float32")
     else:
-        wide = x if dtype == "float32" else node.emit(relax.op.astype(x, "float32"))
-        y = _product(node, wide, depth, channels)
+        y = _product(node, depth, channels)
     if node.has(BIAS):
-        bias = node.x(BIAS)
-        bias = bias if dtype == "float32" else node.emit(relax.op.astype(bias, "float32"))
-        y = relax.op.add(node.emit(y), bias)
+        y = relax.op.add(node.emit(y), _wide(node, BIAS))
     return y if dtype == "float32" else relax.op.astype(node.emit(y), dtype)
 
 
-def _product(node: Node, x: Expr, depth: int, channels: int) -> Expr:
+def _product(node: Node, depth: int, channels: int) -> Expr:
     why, block = why_not_of_four_bits(node.proto), int(node.attr("block_size", 0))
     if why or block not in _BLOCKS or min(depth, channels) < 1:
         raise Declined(why or f"blocks of {block} of weights [{depth}, {channels}]")
@@ -50,7 +47,13 @@ def _product(node: Node, x: Expr, depth: int, channels: int) -> Expr:
     scales = _known(node, 2, (channels, blocks))
     zeros = _zeros(node, channels, blocks)
     rounds = node.attr("accuracy_level", 0) == _BYTES_LEVEL and (zeros is None or zeros.dtype == np.uint8)
-    return narrow_product(node.builder, x, weights, scales, zeros, digits=1 if rounds else 3)
+    return narrow_product(node.builder, _wide(node, 0), weights, scales, zeros, digits=1 if rounds else 3)
+
+
+def _wide(node: Node, index: int) -> Expr:
+    """Return a floating-point operand in float32."""
+    x = node.x(index)
+    return x if node.dtype(index) == "float32" else node.emit(relax.op.astype(x, "float32"))
 
 
 def _zeros(node: Node, channels: int, blocks: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32] | None:
