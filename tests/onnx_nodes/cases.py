@@ -33,7 +33,23 @@ def load_cases() -> dict[str, Any]:
         cases = {case.name: case for case in load_model_tests(kind="node")}
     for case in cases.values():
         case.data_sets = [tuple(list(map(_array, values)) for values in data_set) for data_set in case.data_sets]
+        if case.name.startswith("test_cast") and (narrow := _NARROW.get(case.data_sets[0][1][0].dtype.name)):
+            case.data_sets = [_within(narrow, *data_set) for data_set in case.data_sets]
     return cases
+
+
+_NARROW = {"int2": (-2, 1), "uint2": (0, 3), "int4": (-8, 7), "uint4": (0, 15)}
+"""The least and the largest number of integers of few bits."""
+
+
+def _within(bounds: tuple[int, int], inputs: list[Any], outputs: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return a data set of a cast with numbers that the type has: ONNX leaves open what others become, and ml_dtypes,
+    by which onnx makes what it expects, has changed that in 0.7."""
+    number, *like = inputs
+    if number.dtype.kind != "f":
+        return inputs, outputs
+    number = number.clip(*bounds)
+    return [number, *like], [number.astype(outputs[0].dtype)]
 
 
 def _pool(

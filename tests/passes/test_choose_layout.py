@@ -49,11 +49,13 @@ def test_a_form_for_all_sizes_has_the_layout_of_usual_ones() -> None:
     """At the small sizes that passes see, moving tensors costs more than it saves."""
     weights = {f"w{place}": normal(*shape) for place, shape in enumerate(((64, 3), (128, 64), (512, 128)))}
     tensors = [numpy_helper.from_array(matrix[:, :, None, None] / 8, name) for name, matrix in weights.items()]
-    nodes = [helper.make_node("Conv", [f"x{place}", f"w{place}"], [f"x{place + 1}"]) for place in range(3)]
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", channels, "points", 1])
-        for name, channels in (("x0", 3), ("x3", 512))
-    )
+    nodes = []
+    for place in range(3):
+        nodes.append(helper.make_node("Conv", [f"x{place}", f"w{place}"], [f"c{place}"]))
+        nodes.append(helper.make_node("Relu", [f"c{place}"], [f"x{place + 1}"]))
+    nodes.append(helper.make_node("GlobalMaxPool", ["x3"], ["y"]))
+    x = helper.make_tensor_value_info("x0", TensorProto.FLOAT, ["batch", 3, "points", 1])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 512, 1, 1])
     graph = helper.make_graph(nodes, "points", [x], [y], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     compiled = fusion.compile(model, threads=2, wait=True)
