@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 import tvm
 
+from backends.cpu.codegen.generate import generate_module
 from bench import gate, zoo
 from bench.reference.evaluate import evaluate
 from fusion import context
 from fusion.errors import TargetError
+from fusion.module.linker import link_objects
 from fusion.module.settings import refusal, settings_of
 from tests.kept_code import unoptimised
 
@@ -44,6 +48,29 @@ def code_target(target: tvm.target.Target) -> tvm.target.Target:
     """
     here = str(context.resolve("llvm").target)  # as text: `==` of TVM's objects compares their addresses
     return target if str(target) == here else unoptimised(target)
+
+
+def host_target(loops: str) -> tvm.target.Target:
+    """Return what the code of kernels whose loops are for the target `loops` is made for to run here, whatever vectors
+    this CPU has; as `code_target` does, LLVM optimises those for another CPU not at all."""
+    host = context.resolve("llvm").target
+    return host if loops == "llvm" else unoptimised(host)
+
+
+def machine_code(kernels: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+    """Return what `generate_module` makes of kernels; a library where LLVM optimises nothing.
+
+    Of code that TVM links in memory LLVM makes instructions as well as it can, whatever the target says, which takes
+    twice as long as all that it does else.
+    """
+    made = generate_module(kernels, target)
+    if str(target) != str(unoptimised(target)):
+        return made
+    with tempfile.TemporaryDirectory() as folder:
+        code, library = Path(folder, "kernels.o"), Path(folder, "kernels.so")
+        made.write_to_file(str(code))
+        link_objects([code], library)
+        return tvm.runtime.load_module(str(library))
 
 
 def zoo_model(name: str) -> zoo.ZooModel:

@@ -18,6 +18,7 @@ from fusion.frontends import import_model
 from fusion.passes.regions import TakeRegions, read_regions
 from placement.cover.places import GivenPlaces, PlacesByOrder
 from placement.cover.regions import PlacedSubgraph
+from tests.backends.opened_to_run import opened_to_run
 from tests.backends.to_onnx.examples import FAMILIES, FamilyModule
 from tests.frontends.against_onnxruntime import onnxruntime_runs
 from tests.kept_code import quick_kernels
@@ -46,7 +47,7 @@ def of_our_kernels(family: str) -> tuple[FamilyModule, list[np.ndarray]]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_operator(library: str, family: str) -> None:
     made, expected = of_our_kernels(family)
-    with quick_kernels():
+    with quick_kernels(), opened_to_run():
         found = placed(made.mod, library)(*made.values.values())
     for name, ours, theirs in zip(made.operators, expected, found, strict=True):
         assert ours.dtype == theirs.dtype, name
@@ -57,7 +58,8 @@ def test_each_operator(library: str, family: str) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_random_graphs(library: str, seed: int) -> None:
     proto, inputs = random_graph(seed)
-    module = placed(proto, library)
+    with opened_to_run():
+        module = placed(proto, library)
     expected = onnxruntime_runs(proto, inputs)
     for ours, theirs in zip(module.run(inputs).values(), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)

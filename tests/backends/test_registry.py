@@ -14,6 +14,7 @@ from backends import registry
 from backends.cpu.backend import BACKEND as CPU
 from fusion import context
 from fusion.apart import imports, process
+from fusion.apart.imports import Import
 from fusion.errors import NotInstalledError, TargetError
 from tests.backends.importable import importable
 from tests.module import small_models
@@ -91,18 +92,19 @@ def test_what_is_installed_is_not_told_to_be_installed(
     assert raised.value.hint == "update the package that registers 'slow_backend:BACKEND', or remove it"
 
 
-@pytest.mark.usefixtures("one_process_apart")
 @pytest.mark.parametrize("does", ["os._exit(1)", "time.sleep(60)"])
 def test_an_import_that_crashes_or_hangs_ends_nothing(
     does: str, installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_PATIENCE_S", 10.0)
     monkeypatch.setattr(imports, "_broken", {})
     (tmp_path / "slow_backend.py").write_text(f"import os, time\n{does}\n")
-    (line,) = context.resolve(backends=["slow", "cpu", "onnxruntime"]).skipped
+    with process.asking_apart() as other:
+        assert not other.ask(Import("nobody")).ended  # it has started, and has imported the compiler
+        monkeypatch.setattr(other.session, "_patience", 1.0)
+        (line,) = context.resolve(backends=["slow", "cpu", "onnxruntime"]).skipped
+        with pytest.raises(TargetError, match="'c' is not available") as raised:
+            context.resolve("c")
     assert line.startswith("the backend 'slow' cannot be imported and runs nothing: it crashed or hung while another")
-    with pytest.raises(TargetError, match="'c' is not available") as raised:
-        context.resolve("c")
     assert "the backend 'slow' cannot be imported: it crashed or hung" in raised.value.why
 
 

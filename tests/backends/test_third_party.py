@@ -22,6 +22,7 @@ from tests.module.small_models import FLOAT, model
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
 BACKENDS = ["numpy", "cpu", "onnxruntime"]
+pytestmark = pytest.mark.usefixtures("one_process_apart")
 
 
 @pytest.fixture(scope="module")

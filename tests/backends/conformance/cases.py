@@ -13,6 +13,7 @@ from torch.nn import functional
 from tvm import relax
 from tvm.relax import op
 
+from fusion.bindings import call_name
 from fusion.constants import constant
 
 Build = Callable[..., relax.Expr]
@@ -204,6 +205,19 @@ class Suite:
                     results.append(builder.emit_output(builder.normalize(CASES[name].build(*operands))))
             builder.emit_func_output(relax.Tuple(results))
         return Suite(builder.get(), places, weights)
+
+    def results(self) -> dict[str, set[str]]:
+        """Return the names of the variables that the operators of each case are bound to."""
+        found, cases = dict[str, set[str]](), iter(self.places)
+        names = set[str]()
+        for block in self.mod["main"].body.blocks:
+            for binding in block.bindings:
+                if call_name(binding.value):
+                    names.add(str(binding.var.name))
+                if not isinstance(binding.var, relax.DataflowVar) and names:  # the result of a case is the last of it
+                    found[next(cases)], names = names, set()
+        assert list(found) == list(self.places)
+        return found
 
     def draw(self, seed: int, special: bool = False) -> list[np.ndarray]:
         """Return inputs of all cases; with `special`, what is no number, -0.0 and numbers at the ends among them."""

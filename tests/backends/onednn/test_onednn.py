@@ -23,6 +23,7 @@ from tests.forked import answer_of_child
 from tests.module.small_models import FLOAT, mlp, mlp_numpy, model
 from tests.naps import busy_nap
 
+pytestmark = pytest.mark.usefixtures("one_process_apart")
 ROWS = (128, 512)
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
 

@@ -17,7 +17,6 @@ from tvm.relax import _ffi_api
 from tvm.relax.vm_build import _filter_tir, _vmcodegen
 
 from backends.backend import KernelCompiler
-from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels.shared.lowering.packing import PACK
 from backends.cpu.lowerings import lowerings
 from backends.tensorir.legalize import LEGALIZATIONS
@@ -30,8 +29,9 @@ from partition.dataflow import read_graph
 from partition.emit_groups import fused_primfunc
 from partition.form_groups import FormGroups
 from partition.profitability import Profitability, no_template
+from tests.kept_code import unoptimised
 from tests.passes.modules import Build, execute, module
-from tests.targets import AVX2, code_target, runs_here, with_vectors_of_their_own
+from tests.targets import AVX2, code_target, machine_code, runs_here, with_vectors_of_their_own
 
 # TVM's default pipeline looks for reshapes among PrimFuncs, and aborts on those that are scheduled.
 TO_VM_CODE = [
@@ -75,8 +75,40 @@ def run(
     build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Profitability = no_template
 ) -> Ran:
     """Return what `build(builder, *inputs)` gives on `arrays`, through the code generator for `target`."""
+    return built(build, arrays, target, threads, judge)(arrays)
+
+
+@dataclass(frozen=True)
+class Built:
+    """Kernels with loops, and the machine code of a function that calls them."""
+
+    executable: relax.VMExecutable
+    kernels: dict[str, Kernel]
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> Ran:
+        return Ran(execute(self.executable, arrays), self.kernels)
+
+
+def built(
+    build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Profitability = no_template
+) -> Built:
+    """Return what `run` runs, for other arrays of the same shapes too."""
     compiler = context.resolve(target, threads=threads).compiler
-    mod = _legalised(build, arrays, compiler.machine.vector_lanes)
+    return build_grouped(to_schedule(build, arrays, judge, compiler.machine.vector_lanes), compiler)
+
+
+def kernels_of(
+    build: Build, arrays: Sequence[np.ndarray], target: str, threads: int, judge: Profitability = no_template
+) -> dict[str, Kernel]:
+    """Return the kernels that `run` runs, without machine code."""
+    compiler = context.resolve(target, threads=threads).compiler
+    mod = to_schedule(build, arrays, judge, compiler.machine.vector_lanes)
+    return ScheduleKernels(compiler.schedule).run(mod).fact.by_name
+
+
+def to_schedule(build: Build, arrays: Sequence[np.ndarray], judge: Profitability, lanes: int) -> tvm.IRModule:
+    """Return the calls of the kernels that it becomes, and them without their loops."""
+    mod = _legalised(build, arrays, lanes)
     for apply in (
         FormGroups(judge),
         relax.transform.FuseTIR(),
@@ -84,8 +116,13 @@ def run(
         relax.transform.DeadCodeElimination(["main"]),
     ):
         mod = apply(mod)
+    return mod
+
+
+def build_grouped(mod: tvm.IRModule, compiler: KernelCompiler, *, optimised: bool = True) -> Built:
+    """Return what the kernels of `to_schedule` become; `optimised` as for `build_scheduled`."""
     scheduled = ScheduleKernels(compiler.schedule).run(mod)
-    return Ran(execute(build_scheduled(scheduled.mod, compiler), arrays), scheduled.fact.by_name)
+    return Built(build_scheduled(scheduled.mod, compiler, optimised=optimised), scheduled.fact.by_name)
 
 
 _MOST_BUILT = 64
@@ -96,24 +133,30 @@ _built: OrderedDict[str, tuple[tvm.IRModule, relax.VMExecutable]] = OrderedDict(
 space that have the same loops, take LLVM once."""
 
 
-def build_scheduled(mod: tvm.IRModule, compiler: KernelCompiler) -> relax.VMExecutable:
-    """Return `mod`, whose kernels have loops, with the machine code that `compiler` makes of them."""
-    key = f"{tvm_ffi.structural_hash(mod)} {compiler.target}"
+def build_scheduled(mod: tvm.IRModule, compiler: KernelCompiler, *, optimised: bool = True) -> relax.VMExecutable:
+    """Return `mod`, whose kernels have loops, with the machine code that `compiler` makes of them.
+
+    Args:
+        optimised: Whether LLVM optimises it, of loops for this CPU. Many loops of a kernel differ by points of its
+            space; that LLVM makes the same of them in fewer instructions is seen where they are its default.
+    """
+    target = code_target(compiler.target) if optimised else unoptimised(compiler.target)
+    key = f"{tvm_ffi.structural_hash(mod)} {target}"
     made = _built.get(key)
     if made is None or not tvm_ffi.structural_equal(made[0], mod):
-        _built[key] = made = mod, _build(mod, compiler)
+        _built[key] = made = mod, _build(mod, compiler, target)
     _built.move_to_end(key)
     while len(_built) > _MOST_BUILT:
         _built.popitem(last=False)
     return made[1]
 
 
-def _build(mod: tvm.IRModule, compiler: KernelCompiler) -> relax.VMExecutable:
+def _build(mod: tvm.IRModule, compiler: KernelCompiler, target: tvm.target.Target) -> relax.VMExecutable:
     """With TVM's own list of TensorIR passes, in `relax.build`, LLVM takes four times as long."""
     builder = relax.ExecBuilder()
     kernels = _filter_tir(_vmcodegen(builder, tvm.transform.Sequential(TO_VM_CODE)(mod), "bytecode"))
     with compiler.target:
-        code = generate_module(kernels, code_target(compiler.target))
+        code = machine_code(kernels, target)
     return relax.VMExecutable(_ffi_api.VMLink(builder, compiler.target, code, [], {}))
 
 

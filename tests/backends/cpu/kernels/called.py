@@ -6,9 +6,9 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from backends.cpu.codegen.generate import generate_module
 from backends.cpu.schedule import schedule
 from fusion import context
+from tests.targets import code_target, machine_code
 
 
 class Called:
@@ -24,7 +24,7 @@ class Called:
         self.read = read
         self.made = schedule(func, context.resolve(target).compiler.machine, threads)
         module = tvm.IRModule({"k": self.made.func.with_attr("global_symbol", "k")})
-        self._library = generate_module(module, context.resolve(target).target)
+        self._library = machine_code(module, code_target(context.resolve(target).target))
 
     def __call__(self, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
         given = [arrays[each] if isinstance(each, int) else each for each in self.read]

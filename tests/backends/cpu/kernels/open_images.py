@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 import tvm
 from tvm import tirx
 
-from backends.cpu.codegen.generate import generate_module
 from backends.cpu.schedule import schedule
 from backends.tensorir.result import Scheduled
 from backends.tensorir.symbols import bind, symbols_of
@@ -21,7 +21,7 @@ from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.kept_code import unoptimised
 from tests.passes.modules import Build
 from tests.symbolic.unified import unified
-from tests.targets import AVX2
+from tests.targets import AVX2, host_target, machine_code
 
 Size = tuple[int, int, int]
 PROBES: tuple[Size, ...] = ((11, 127, 83), (11, 131, 83), (13, 131, 89), (13, 134, 90), (13, 141, 101), (7, 162, 118))
@@ -52,6 +52,7 @@ class OpenKernel:
         down, across = self.window.output(rows, columns)
         return {"b": images, "h": rows, "w": columns, "p": down, "q": across}
 
+    @cache  # noqa: B019, as tests make few
     def func(self, lanes: int) -> tirx.PrimFunc:
         """Return the kernel with symbols."""
         inputs = [[np.zeros(shape, "float32") for shape in self.shapes(*size)] for size in PROBES]
@@ -72,10 +73,9 @@ def check_sizes(
     assert made.template == template, made.note
     bound = {f"s{place}": bind(func, kernel.sizes(size)) for place, size in enumerate(sizes)}
     static = {name: schedule(each, machine, threads) for name, each in bound.items()}
-    target = context.resolve().target
-    library = _library({"open": made.func}, target)
+    library = _library({"open": made.func}, host_target(target))
     # What is compared with has tests of its own, of what LLVM makes of it too.
-    expected = _library({name: each.func for name, each in static.items()}, unoptimised(target))
+    expected = _library({name: each.func for name, each in static.items()}, unoptimised(context.resolve().target))
     for name, each in bound.items():
         want = _results(expected[name], each, static[name])
         got = _results(library["open"], each, made)
@@ -100,4 +100,4 @@ def _results(run: Callable[..., None], func: tirx.PrimFunc, made: Scheduled) -> 
 
 def _library(kernels: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> tvm.runtime.Module:
     named = {name: func.with_attr("global_symbol", name) for name, func in kernels.items()}
-    return generate_module(tvm.IRModule(named), target)
+    return machine_code(tvm.IRModule(named), target)

@@ -58,9 +58,10 @@ def test_only_its_own_tests_import_a_family(family: str) -> None:
 
 @cache
 def imports_of_tests() -> dict[str, set[str]]:
-    """Return what each file of the tests imports of ours."""
+    """Return what each file of the tests that names the package of the families imports of ours."""
     known = modules(ROOT, (*PACKAGES, "tests"))
-    return {name: imported(path, known) for name, path in known.items() if name.startswith("tests.")}
+    tests = {name: path for name, path in known.items() if name.startswith("tests.")}
+    return {name: imported(path, known) for name, path in tests.items() if kernels.__name__ in path.read_text()}
 
 
 def test_those_that_take_any_kernel_are_last() -> None:

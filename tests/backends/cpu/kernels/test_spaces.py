@@ -14,7 +14,8 @@ from backends.cpu.kernels.priority import TEMPLATES
 from backends.cpu.kernels.template import Template
 from backends.cpu.machine import Machine
 from backends.tensorir.space import Space
-from tests.backends.cpu.kernels.anchored import always, run
+from fusion import context
+from tests.backends.cpu.kernels.anchored import always, build_grouped, to_schedule
 from tests.backends.cpu.kernels.examples import Example, examples_of
 from tests.backends.cpu.kernels.templates import changed
 
@@ -54,12 +55,14 @@ def test_points_spread_over_the_space_are_right(template: Template[Any, Any]) ->
 def points_are_right(template: Template[Any, Any], example: Example) -> None:
     """Hold results of points to those of the default; kernels that the example has beside stay as they are."""
     data = example.data()
-    (expected,) = run(example.build, [data], "llvm", 1, judge=always).outputs
+    compilers = [context.resolve("llvm", threads=threads).compiler for threads in (1, 2, 3)]
+    mod = to_schedule(example.build, [data], always, compilers[0].machine.vector_lanes)
+    (expected,) = build_grouped(mod, compilers[0])([data]).outputs
     counts, tiles = set(), set()
-    for step, threads in zip(range(MOST), itertools.cycle((1, 2, 3)), strict=False):
+    for step, compiler in zip(range(MOST), itertools.cycle(compilers), strict=False):
         sampled = Sampled(template, step / (MOST - 1), example.has_estimates)
         with changed(template.name, space=sampled):
-            ran = run(example.build, [data], "llvm", threads, judge=always)
+            ran = build_grouped(mod, compiler, optimised=False)([data])
         np.testing.assert_allclose(ran.outputs[0], expected, rtol=1e-5, atol=2e-5)
         counts.add(sampled.points)
         tiles |= {kernel.made.tile for kernel in ran.kernels.values()}

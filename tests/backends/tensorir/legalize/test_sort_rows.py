@@ -9,6 +9,7 @@ from onnx import ModelProto, helper, numpy_helper, parser
 
 import fusion
 
+pytestmark = pytest.mark.optimised  # loops over thousands of numbers take longer than LLVM
 SEED = 20
 DTYPES = ("float32", "float16", "int32")
 SHAPES = [  # shape, axis, first: a list over blocks and a rest, of all, of one; bins; whole rows; columns

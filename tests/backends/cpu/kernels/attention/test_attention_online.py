@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from backends.tensorir.space import Space
 from fusion import context
 from partition.access import find_anchors
 from partition.profitability import no_template
-from tests.backends.cpu.kernels.anchored import TARGETS, Ran, always, check, normal, run
+from tests.backends.cpu.kernels.anchored import TARGETS, Built, Ran, always, built, check, kernels_of, normal, run
 from tests.backends.cpu.kernels.attention.test_attention import Attention, attentions
 from tests.backends.cpu.kernels.drawn import EXAMPLES, MACHINE, targets, threads
 from tests.backends.cpu.kernels.templates import changed
@@ -47,8 +48,14 @@ class InBlocks:
 
 
 def run_in_blocks(build: Build, arrays: list[np.ndarray], blocks: InBlocks, target: str = "llvm", many: int = 2) -> Ran:
+    return built_in_blocks(build, arrays, blocks, target, many)(arrays)
+
+
+def built_in_blocks(
+    build: Build, arrays: list[np.ndarray], blocks: InBlocks, target: str = "llvm", many: int = 2
+) -> Built:
     with changed("attention", space=blocks):
-        return run(build, arrays, target, many, judge=always)
+        return built(build, arrays, target, many, judge=always)
 
 
 block_rows, block_keys = st.sampled_from([1, 4, 13, 16, 33]), st.sampled_from([16, 32, 48])
@@ -128,13 +135,20 @@ MASKS: dict[str, np.ndarray] = {
 }
 
 
+MASKED = Attention((2,), 24, 8, 70, 20, ("mul", "mask"), (1, 24, 70))
+
+
+@pytest.fixture(scope="module")
+def masked() -> tuple[Built, Built]:
+    """`MASKED` in three kernels and in one."""
+    apart = built(MASKED.relax, MASKED.arrays(), "llvm", 2, judge=no_template)
+    return apart, built_in_blocks(MASKED.relax, MASKED.arrays(), InBlocks(13, 16))
+
+
 @pytest.mark.parametrize("name", MASKS)
-def test_masks_come_out_as_in_three_kernels(name: str) -> None:
-    attention = Attention((2,), 24, 8, 70, 20, ("mul", "mask"), (1, 24, 70))
-    q, k, v, _ = attention.arrays()
-    arrays = [q, k, v, MASKS[name][None]]
-    (apart,) = run(attention.relax, arrays, "llvm", 2, judge=no_template).outputs
-    (made,) = run_in_blocks(attention.relax, arrays, InBlocks(13, 16)).outputs
+def test_masks_come_out_as_in_three_kernels(name: str, masked: tuple[Built, Built]) -> None:
+    arrays = [*MASKED.arrays()[:3], MASKS[name][None]]
+    ((apart,), (made,)) = (each(arrays).outputs for each in masked)
     np.testing.assert_allclose(made, apart, rtol=0, atol=2e-6 * max(1.0, np.nanmax(np.abs(apart), initial=0)))
 
 
@@ -147,11 +161,16 @@ def _bounded(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var, ma
     return op.matmul(b.emit(op.divide(grown, total)), v)
 
 
+@cache
+def of_a_mask(build: Build, keys: int) -> Built:
+    return built_in_blocks(build, [*Attention((2,), 24, 8, 70, 20).arrays(), MASKS["causal"]], InBlocks(13, keys))
+
+
 @pytest.mark.parametrize("keys", [16, 70])
 @pytest.mark.parametrize("name", ["every key of a row", "a NaN in the first block", "an infinity in the last block"])
 def test_rows_without_keys_are_zeros_where_the_graph_says_so(name: str, keys: int) -> None:
     arrays = [*Attention((2,), 24, 8, 70, 20).arrays(), MASKS[name]]
-    (made,) = run_in_blocks(_bounded, arrays, InBlocks(13, keys)).outputs
+    (made,) = of_a_mask(_bounded, keys)(arrays).outputs
     q, k, v, mask = (array.astype("float64") for array in arrays)
     scores = q @ k + mask
     with np.errstate(all="ignore"):
@@ -172,7 +191,7 @@ def guarded(b: relax.BlockBuilder, q: relax.Var, k: relax.Var, v: relax.Var, mas
 )
 def test_weights_that_are_nan_are_zeros_where_the_graph_says_so(name: str, keys: int) -> None:
     arrays = [*Attention((2,), 24, 8, 70, 20).arrays(), MASKS[name]]
-    ran = run_in_blocks(guarded, arrays, InBlocks(13, keys))
+    ran = of_a_mask(guarded, keys)(arrays)
     assert ran.templates() == ["attention"]
     (made,), (want,) = ran.outputs, guarded_exactly(*arrays)
     np.testing.assert_allclose(made, want, rtol=2e-5, atol=2e-5)
@@ -290,8 +309,8 @@ def test_what_the_judge_takes_its_template_writes(name: str, sizes: tuple[int, .
         reasons.append(compiler.why_not_fused(kernel))
         return reasons[-1]
 
-    ran = run(_attention_with(MIDDLES[name][0]), arrays, "llvm", 2, judge=judge)
-    joined = [kernel for kernel in ran.kernels.values() if len(find_anchors(kernel.source)) == 2]
+    kernels = kernels_of(_attention_with(MIDDLES[name][0]), arrays, "llvm", 2, judge=judge)
+    joined = [kernel for kernel in kernels.values() if len(find_anchors(kernel.source)) == 2]
     assert all(kernel.made.template == "attention" and not kernel.made.note for kernel in joined)
     is_dearer = any("cycles estimated in one kernel" in reason for reason in reasons)  # on AVX2 one of these sizes
     assert joined or is_dearer or (keys == 40_000 and MIDDLES[name][1])

@@ -14,7 +14,6 @@ from tvm import relax, tirx
 from tvm.ir import Var
 from tvm.relax import op
 
-from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels.matmul.emit_open import emit_open_products
 from backends.cpu.kernels.shared import open_contraction
 from backends.cpu.kernels.shared.extents import Extents
@@ -33,7 +32,7 @@ from partition.slices import Slice, hide_outputs, write_slice
 from tests.backends.cpu.kernels.anchored import normal, one_kernel
 from tests.passes.modules import UNOPTIMISED, Build
 from tests.symbolic.unified import unified
-from tests.targets import AVX2
+from tests.targets import AVX2, host_target, machine_code
 
 Shapes = Callable[[int, int], list[tuple[int, ...]]]
 
@@ -184,13 +183,13 @@ def _numbers(func: tirx.PrimFunc, seed: int) -> list[np.ndarray]:
 def _plain(case: str, lanes: int) -> tuple[tirx.PrimFunc, tvm.runtime.Module]:
     """Return the kernel with symbols, and its plain loops in machine code."""
     func = kernel_of(case, lanes)
-    return func, generate_module(tvm.IRModule({"plain": func.with_attr("global_symbol", "plain")}), UNOPTIMISED)
+    return func, machine_code(tvm.IRModule({"plain": func.with_attr("global_symbol", "plain")}), UNOPTIMISED)
 
 
 @pytest.mark.parametrize(("threads", "target"), [(1, "llvm"), (3, AVX2)])
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_are_right_at_all_sizes(case: str, threads: int, target: str) -> None:
-    are_right_at_all_sizes(case, context.resolve(target).compiler.machine, threads)
+    are_right_at_all_sizes(case, context.resolve(target).compiler.machine, threads, target)
 
 
 @pytest.mark.skipif(not context.resolve("llvm").compiler.machine.tiles, reason="the CPU has no tiles")
@@ -200,9 +199,9 @@ def test_kernels_in_terms_are_right_at_all_sizes(case: str) -> None:
         are_right_at_all_sizes(case, context.resolve("llvm").compiler.machine, 2)
 
 
-def are_right_at_all_sizes(case: str, machine: Machine, threads: int) -> None:
+def are_right_at_all_sizes(case: str, machine: Machine, threads: int, target: str = "llvm") -> None:
     func, plain = _plain(case, machine.vector_lanes)
-    library = _library({"open": emit_open_products(func, machine, threads).func})
+    library = _library({"open": emit_open_products(func, machine, threads).func}, target)
     for b, n in (*SIZES, (0, 3), (2, 0)):
         arrays = _numbers(bind(func, {"b": b, "n": n}), 3)
         want, got = (list(map(tvm.runtime.tensor, arrays)) for _ in range(2))
@@ -212,9 +211,9 @@ def are_right_at_all_sizes(case: str, machine: Machine, threads: int) -> None:
             np.testing.assert_allclose(made.numpy(), expected.numpy(), rtol=1e-5, atol=1e-3, err_msg=f"{b} x {n}")
 
 
-def _library(kernels: Mapping[str, tirx.PrimFunc]) -> tvm.runtime.Module:
+def _library(kernels: Mapping[str, tirx.PrimFunc], loops: str = "llvm") -> tvm.runtime.Module:
     named = {name: func.with_attr("global_symbol", name) for name, func in kernels.items()}
-    return generate_module(tvm.IRModule(named), context.resolve().target)
+    return machine_code(tvm.IRModule(named), host_target(loops))
 
 
 def test_a_call_cuts_the_tasks() -> None:

@@ -82,7 +82,8 @@ class Case:
             builder.emit_func_output(result)
         compiler = context.resolve(target).compiler
         if threads:
-            executable = build_scheduled(self._scheduled(builder.get(), compiler.machine, threads, share), compiler)
+            made = self._scheduled(builder.get(), compiler.machine, threads, share)
+            executable = build_scheduled(made, compiler, optimised=share is None)
         else:
             executable = build_alone(builder.get())
         return execute(executable, list(inputs.values()))

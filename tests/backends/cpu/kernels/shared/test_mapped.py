@@ -9,7 +9,6 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
-from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels.priority import TEMPLATES
 from backends.cpu.kernels.shared.mapped import map_images
 from backends.cpu.kernels.template import Template
@@ -22,8 +21,10 @@ from fusion.structural import find
 from fusion.symbolic.fit import Fit
 from tests.backends.cpu.kernels.anchored import always, groups, normal
 from tests.backends.cpu.kernels.examples import Example, examples_of
+from tests.kept_code import unoptimised
 from tests.passes.modules import weight
 from tests.symbolic.unified import unified
+from tests.targets import machine_code
 
 PROBES = ({"b": 29}, {"b": 31}, {"b": 47})
 MOST = 5
@@ -44,8 +45,8 @@ def arguments(func: tirx.PrimFunc) -> list[np.ndarray]:
     return [normal([int(dim) for dim in param.ty.shape], place) for place, param in enumerate(func.params)]
 
 
-def compiled(made: Scheduled) -> tvm.runtime.Module:
-    return generate_module(tvm.IRModule({"k": made.func.with_attr("global_symbol", "k")}), CONTEXT.target)
+def compiled(made: Scheduled, target: tvm.target.Target = CONTEXT.target) -> tvm.runtime.Module:
+    return machine_code(tvm.IRModule({"k": made.func.with_attr("global_symbol", "k")}), target)
 
 
 def results(library: tvm.runtime.Module, made: Scheduled, given: Sequence[np.ndarray], written: list[int]) -> list:
@@ -124,7 +125,8 @@ def check(func: tirx.PrimFunc, made: Scheduled, static: Scheduled, counts: Seque
         place for place, param in enumerate(func.params)
         if any(store.buffer.same_as(param) for store in find(func.body, tirx.BufferStore))
     ]  # fmt: skip
-    expected = results(compiled(static), static, given, written)
+    # What is compared with has tests of its own, of what LLVM makes of it too.
+    expected = results(compiled(static, unoptimised(CONTEXT.target)), static, given, written)
     library = compiled(made)
     for count in counts:
         rows = [len(alone) * count if len(alone) != len(each) else None for alone, each in zip(one, given, strict=True)]

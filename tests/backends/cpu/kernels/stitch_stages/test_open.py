@@ -13,7 +13,6 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
-from backends.cpu.codegen.generate import generate_module
 from backends.cpu.kernels.stitch_stages import TEMPLATE
 from backends.cpu.kernels.stitch_stages.emit import emit_open_stages
 from backends.cpu.schedule import schedule
@@ -24,7 +23,7 @@ from fusion.symbolic.fit import Fit
 from fusion.tensors import as_tensor
 from tests.backends.cpu.kernels.memory_bound import Build, prim_func
 from tests.symbolic.unified import unified
-from tests.targets import AVX2
+from tests.targets import AVX2, host_target, machine_code
 
 Shape = tuple[int, ...]
 
@@ -144,7 +143,7 @@ def check(case: Case, threads: int, target: str = "llvm") -> None:
     kernel = schedule(func, machine, threads)
     assert (kernel.template, kernel.note) == (TEMPLATE.name, "")
     module = tvm.IRModule({"k": kernel.func.with_attr("global_symbol", "k")})
-    library = generate_module(module, context.resolve().target)
+    library = machine_code(module, host_target(target))
     for b, n in SIZES if len(symbols_of(func)) > 1 else [(b, 1) for b in (0, 1, 2, 9)]:
         arrays = case.arrays(b, n)
         want = case.expected(*(array.astype("float64") for array in arrays))

@@ -13,7 +13,7 @@ from tvm.relax import op
 from backends.cpu.kernels.stitch_stages.read import read_stage_group
 from fusion.declined import Declined
 from fusion.structural import find
-from tests.backends.cpu.kernels.memory_bound import prim_func, run, run_different, schedule
+from tests.backends.cpu.kernels.memory_bound import prim_func, run, run_different, schedule, schedule_func
 from tests.targets import AVX2
 
 Arrays = Sequence[np.ndarray]
@@ -26,12 +26,15 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).normal(0, 1, shape).astype("float32")
 
 
-def check(build: Callable, arrays: Arrays, expected: np.ndarray | Sequence[np.ndarray], tolerance: float = 2e-6) -> str:
+def check(
+    build: Callable, arrays: Arrays, expected: np.ndarray | Sequence[np.ndarray], tolerance: float = 2e-6, **how: bool
+) -> str:
     """Compare with the float64 result on the register widths of AVX-512, AVX2 and NEON; return the template's name."""
     expected = expected if isinstance(expected, list | tuple) else [expected]
     targets = (("llvm", 2), (AVX2, 3), ("llvm -mcpu=nehalem", 2))
-    kernels = [schedule(build, arrays, target, threads) for target, threads in targets]
-    for outputs in run_different(kernels, arrays):
+    func = prim_func(build, arrays)
+    kernels = [schedule_func(func, target, threads) for target, threads in targets]
+    for outputs in run_different(kernels, arrays, **how):
         for got, want in zip(outputs, expected, strict=True):
             np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * max(1, np.abs(want).max(initial=0)))
     return kernels[-1].template
@@ -253,7 +256,7 @@ def test_sums_of_products_of_bytes(width: int, dtypes: tuple[str, str]) -> None:
     def build(b: relax.BlockBuilder, u: relax.Var, v: relax.Var) -> relax.Expr:
         return op.sum(op.multiply(op.astype(u, "int32"), op.astype(v, "int32")), [1])
 
-    check(build, [x, y], (one * other).sum(1))
+    check(build, [x, y], (one * other).sum(1), all_optimised=True)
 
 
 def test_float16_sums_are_accumulated_in_float32() -> None:
