@@ -10,7 +10,7 @@ import pytest
 from fusion.apart import asking_apart
 from tests.kept_code import quick_kernels
 
-_OF_CODE = ("conformance", "cpu", "cuda")
+_OF_CODE = ("conformance", "cpu")
 """Folders whose tests are of the instructions that our kernels for CPUs have; the others are of loops, of CUDA C and of
 libraries, and have our kernels to be compared with."""
 

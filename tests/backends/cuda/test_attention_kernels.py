@@ -192,7 +192,7 @@ def test_tiles_that_a_mask_leaves_out_are_not_read(name: str, dtype: str) -> Non
     kept, point = _KEPT[name]
     rows, keys = max(kept.shape[0], 70), kept.shape[1]  # one row of a mask is that of all
     q, k, v = inputs((2, rows, 16), (2, keys, 16), (2, keys, 24), dtype=dtype)
-    found = run(attention(masked), q, k, v, kept[None], nothing(dtype), point=point, orders=ORDERS)
+    found = run(attention(masked), q, k, v, kept[None], nothing(dtype), point=point, orders=ORDERS[1:3])
     check(found, expected(q, k, v, lambda scores: np.where(kept, scores, -np.inf)))
     block = point.warps * 16
     tiles = [kept[:block, tile : tile + point.keys].any() for tile in range(0, keys, point.keys)]
@@ -335,7 +335,8 @@ def test_an_mlp_keeps_what_is_between_its_layers_in_registers(
         inner = op.nn.gelu(op.add(op.matmul(given[0], given[1]), given[2]))
         return op.add(op.matmul(inner, given[3]), given[4])
 
-    found = run(build, x, up, bias, down, behind, point=point, orders=ORDERS, tfloat32=dtype == "tfloat32")
+    orders = ORDERS if hidden == 70 else ORDERS[1:3]  # one of the points in all
+    found = run(build, x, up, bias, down, behind, point=point, orders=orders, tfloat32=dtype == "tfloat32")
     wide = [each.astype("float64") for each in (x, up, bias, down, behind)]
     inner = wide[0] @ wide[1] + wide[2]
     inner = inner * np.vectorize(math.erfc)(-inner * math.sqrt(0.5)) / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_a_convolution_whose_windows_take_many_registers_does_not_spill(arch: st
     made = schedule(prim_func(convolution, arrays), DEVICES[arch])
     (launch,) = generate_kernels("kernel", made.func, arch).launches
 
+    @functools.cache
     def taken(kernel: CudaKernel, arch: str) -> Taken:
         found = read_resources(cubin_of(kernel, arch, tmp_path), kernel.symbol)
         assert found is not None

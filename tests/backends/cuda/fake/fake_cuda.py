@@ -42,7 +42,7 @@ def fake_library() -> Path:
 def compile_fake(made: Path, *options: str) -> None:
     """Compile it."""
     assert COMPILER is not None
-    command = [COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", *options, str(SOURCE), "-o", str(made), "-ldl"]
+    command = [COMPILER, "-std=c++17", "-O0", "-shared", "-fPIC", *options, str(SOURCE), "-o", str(made), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

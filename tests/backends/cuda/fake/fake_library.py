@@ -17,7 +17,7 @@ def compiled(source: Path, name: str) -> Path:
     driver = fake_library()
     made = driver.with_name(name)
     command = [
-        COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", str(source), str(driver), f"-Wl,-rpath,{driver.parent}",
+        COMPILER, "-std=c++20", "-O0", "-shared", "-fPIC", str(source), str(driver), f"-Wl,-rpath,{driver.parent}",
         "-o", str(made),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
