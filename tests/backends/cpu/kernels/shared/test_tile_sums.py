@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import tvm
@@ -72,3 +75,20 @@ def test_sums_are_right_at_all_heights(lanes: int, fetches: bool, depth: int) ->
                 packed = weights[product][vector : vector + WIDTH]
                 want = np.einsum("ik,vkl->ivl", rows[:height, :depth].astype("float64"), packed.astype("float64"))
                 np.testing.assert_allclose(got[panel, : want.size], want.ravel(), rtol=1e-5, atol=1e-5)
+
+
+def test_sums_of_any_pitch_stay_in_registers() -> None:
+    """Of 16: LLVM loaded the pixels of four steps at once, and kept 24 of them on the stack."""
+    function = TileSums((4, 5, 6), 2, 8, 1, fetches_panels=True)
+    numbers = {field.name: tirx.Var(field.name, "int64") for field in fields(TileCall)}
+    rows, weights, sums = (tirx.decl_buffer((4096,), "float32", name) for name in ("rows", "weights", "sums"))
+    nest = Nest()
+    nest.use_functions(function.llvm_ir)
+    row, packed, made = (tirx.BufferLoad(buffer, [int64(0)]) for buffer in (rows, weights, sums))
+    nest.add(function.call(TileCall(**numbers), row, made, [packed]))
+    func = tirx.PrimFunc([*numbers.values(), rows, weights, sums], nest.finish()).with_attr("global_symbol", "sum")
+    target = context.resolve("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").target
+    code = generate_module(tvm.IRModule({"sum": func}), target).inspect_source("asm")
+    unrolled = [block for block in re.split(r"\n\.LBB\w+:", code) if block.count("vfmadd") >= 4 * 2 * 4]
+    assert len(unrolled) == len(function.heights)
+    assert not any(re.search(r"%ymm\d+, -?\d*\(%rsp\)", block) for block in unrolled)
