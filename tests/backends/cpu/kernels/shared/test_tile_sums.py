@@ -18,63 +18,61 @@ from tests.backends.cpu.kernels.anchored import normal
 
 FEW_STEPS, MANY_STEPS = 5, 37
 """Fewer and more than the lines of the result of the tallest tile, each of which one of the first steps fetches."""
-VECTORS, WIDTH = 5, 2
-HEIGHTS = (1, 3, 8)
+VECTORS, WIDTH, PRODUCTS = 5, 2, 2
+BODIES = (1, 3, 8)
+HEIGHTS = BODIES[-1]
 BEGINS = (0, 2, 3)
 """The vectors that panels begin with: the last one overlaps the one before."""
 PANELS = len(BEGINS)
 
 
-def library(lanes: int, depth: int, fetches: bool) -> tvm.runtime.Module:
-    """Return a kernel for each height and each of two products: (rows, weights, other weights, sums)."""
-    panels = fetches and lanes == 8
-    function = TileSums(
-        HEIGHTS, WIDTH, lanes, 2, fetches_rows=fetches, fetches_results=fetches, fetches_panels=panels
-    )
-    named = {
-        f"h{height}p{product}": kernel(function, height, product, depth)
-        for height in range(1, HEIGHTS[-1] + 1)
-        for product in range(2)
-    }
-    return generate_module(tvm.IRModule(named), context.resolve().target)
+def wide(number: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Return an int64 of a loop whose variable the passes narrow."""
+    return tirx.Cast("int64", tirx.Cast("int32", number))
 
 
-def kernel(function: TileSums, height: int, product: int, depth: int) -> tirx.PrimFunc:
-    pitch, room, nest = depth + 2, max(function.heights) * WIDTH * function.lanes, Nest()
+def kernel(function: TileSums, depth: int) -> tirx.PrimFunc:
+    """Return all panels of all heights and of each of two products: (rows, weights, other weights, sums)."""
+    pitch, nest = depth + 2, Nest()
     nest.use_functions(function.llvm_ir)
-    shapes = {"rows": (max(function.heights), pitch), "sums": (PANELS, room)}
+    shapes = {"rows": (HEIGHTS, pitch), "sums": (HEIGHTS, PRODUCTS, PANELS, HEIGHTS * WIDTH * function.lanes)}
     weights = (VECTORS, depth, function.lanes)
     rows, one, two, sums = (
         tirx.decl_buffer(shapes.get(name, weights), "float32", name) for name in ("rows", "one", "two", "sums")
     )
-    for panel, vector in enumerate(BEGINS):
+    with (
+        nest.loop("last", HEIGHTS) as last, nest.loop("product", PRODUCTS) as product,
+        nest.loop("panel", PANELS) as panel,
+    ):  # fmt: skip
         at = TileCall(
-            height=height, product=product, vector=vector, turn=panel, panels=PANELS, pitch=pitch, result_pitch=room,
-            stride=depth * function.lanes, depth=depth, later=depth * function.lanes, later_bytes=4 * panel,
+            height=wide(last + 1), product=wide(product), vector=wide(tirx.min(panel * WIDTH, int64(BEGINS[-1]))),
+            turn=wide(panel), panels=PANELS, pitch=pitch, result_pitch=shapes["sums"][-1],
+            stride=depth * function.lanes, depth=depth, later=depth * function.lanes, later_bytes=wide(4 * panel),
         )  # fmt: skip
         row, first, second = (tirx.BufferLoad(buffer, [int64(0)] * len(buffer.ty.shape)) for buffer in (rows, one, two))
-        made = tirx.BufferLoad(sums, [int64(panel), int64(0)])
+        made = tirx.BufferLoad(sums, [last, product, panel, int64(0)])
         nest.add(function.call(at, row, made, [first, second], [made, made] if function.fetches_results else []))
-    func = tirx.PrimFunc([rows, one, two, sums], nest.finish())
-    return func.with_attr("global_symbol", f"h{height}p{product}")
+    return tirx.PrimFunc([rows, one, two, sums], nest.finish()).with_attr("global_symbol", "sums")
 
 
 @pytest.mark.parametrize("depth", [1, FEW_STEPS, MANY_STEPS])
 @pytest.mark.parametrize(("lanes", "fetches"), [(4, False), (8, True), (16, False), (16, True)])
 def test_sums_are_right_at_all_heights(lanes: int, fetches: bool, depth: int) -> None:
-    made = library(lanes, depth, fetches)
-    for height in range(1, HEIGHTS[-1] + 1):
-        for product in range(2):
-            rows = normal((max(HEIGHTS), depth + 2), 1)
-            weights = [normal((VECTORS, depth, lanes), seed) for seed in (2, 3)]
-            room = max(HEIGHTS) * WIDTH * lanes
-            sums = tvm.runtime.tensor(np.full((PANELS, room), 7, "float32"))
-            made[f"h{height}p{product}"](*map(tvm.runtime.tensor, (rows, *weights)), sums)
-            got = sums.numpy()
-            for panel, vector in enumerate(BEGINS):
-                packed = weights[product][vector : vector + WIDTH]
-                want = np.einsum("ik,vkl->ivl", rows[:height, :depth].astype("float64"), packed.astype("float64"))
-                np.testing.assert_allclose(got[panel, : want.size], want.ravel(), rtol=1e-5, atol=1e-5)
+    function = TileSums(
+        BODIES, WIDTH, lanes, PRODUCTS, fetches_rows=fetches, fetches_results=fetches,
+        fetches_panels=fetches and lanes == 8,
+    )  # fmt: skip
+    made = generate_module(tvm.IRModule({"sums": kernel(function, depth)}), context.resolve().target)
+    rows = normal((HEIGHTS, depth + 2), 1)
+    weights = [normal((VECTORS, depth, lanes), seed) for seed in (2, 3)]
+    sums = tvm.runtime.tensor(np.full((HEIGHTS, PRODUCTS, PANELS, HEIGHTS * WIDTH * lanes), 7, "float32"))
+    made["sums"](*map(tvm.runtime.tensor, (rows, *weights)), sums)
+    got = sums.numpy()
+    for last, product, panel in np.ndindex(HEIGHTS, PRODUCTS, PANELS):
+        packed = weights[product][BEGINS[panel] :][:WIDTH].astype("float64")
+        want = np.einsum("ik,vkl->ivl", rows[: last + 1, :depth].astype("float64"), packed)
+        found = got[last, product, panel, : want.size]
+        np.testing.assert_allclose(found, want.ravel(), rtol=1e-5, atol=1e-5, err_msg=f"{last} {product} {panel}")
 
 
 def test_sums_of_any_pitch_stay_in_registers() -> None:
