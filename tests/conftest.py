@@ -37,13 +37,15 @@ def kept_code() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def quick(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have LLVM optimise no kernels where tests are not of code, but for files with the mark `optimised`.
+    """Have LLVM optimise no kernels where tests are not of code, but for files with the mark `optimised`, and in files
+    with the mark `unoptimised`.
 
     To optimise a small kernel takes as long as all else that is done for it. Kernels, whole models and what once was
-    wrong are compiled as for users.
+    wrong are compiled as for users, but for files of what is decided before there is code.
     """
     folder, *_ = request.path.relative_to(Path(__file__).parent).parts
-    if folder not in _NOT_OF_CODE or request.node.get_closest_marker("optimised") is not None:
+    is_quick = folder in _NOT_OF_CODE and request.node.get_closest_marker("optimised") is None
+    if not is_quick and request.node.get_closest_marker("unoptimised") is None:
         yield
         return
     with quick_kernels():

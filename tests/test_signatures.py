@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fusion.system.collector import paused
 from tests.signatures import Function, Source, Sources, closures, fields_of, is_frozen
 from tests.test_style import ROOT, SOURCES
 
@@ -19,8 +20,9 @@ CHANGE = ("list", "dict", "set", "Counter", "defaultdict", "deque")
 
 
 @pytest.fixture(scope="module")
-def sources() -> Sources:
-    return Sources(ROOT, SOURCES)
+def sources() -> Iterator[Sources]:
+    with paused():  # trees are thousands of objects, among which is no garbage
+        yield Sources(ROOT, SOURCES)
 
 
 def place(source: Source, node: ast.stmt | ast.expr) -> str:

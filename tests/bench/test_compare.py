@@ -15,10 +15,11 @@ import bench
 from bench import protocol
 from bench.peers import OURS, ours
 from bench.peers.engine import Job
-from bench.remote import EngineError, Worker
+from bench.remote import EngineError
 from bench.result import ComparisonResult, EngineResult
 from bench.streams import measure
 from fusion.errors import OptionError, ShapeError
+from tests.bench.engine_here import EngineHere
 from tests.cli.commands import run
 
 
@@ -80,7 +81,7 @@ def test_an_open_dimension_must_be_given(model: Path) -> None:
 def test_each_request_has_its_deadline(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = set()
 
-    class Recorded(Worker):
+    class Recorded(EngineHere):
         def ask(self, deadline_s: float, method: str, *arguments: Any) -> Any:
             asked.add((method, deadline_s))
             return super().ask(deadline_s, method, *arguments)
@@ -93,7 +94,8 @@ def test_each_request_has_its_deadline(model: Path, monkeypatch: pytest.MonkeyPa
     assert asked == short | {("build", 61.0), ("load", 62.0)}
 
 
-def test_without_onnxruntime_there_is_no_comparison(tmp_path: Path) -> None:
+def test_without_onnxruntime_there_is_no_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "Worker", EngineHere)
     path = tmp_path / "no_model.onnx"
     path.write_bytes(b"")
     job = Job(path, {}, threads=1)
@@ -101,6 +103,7 @@ def test_without_onnxruntime_there_is_no_comparison(tmp_path: Path) -> None:
         protocol.compare(job, protocol.ComparisonPlan(threads=1, peers=()), lambda seed: {}, "none")
 
 
-def test_an_unknown_peer_is_refused(model: Path) -> None:
+def test_an_unknown_peer_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "Worker", EngineHere)
     with pytest.raises(OptionError, match="no peer"):
         bench.compare_model(model, {"x": (4, 16)}, peers=["tensorrt"])

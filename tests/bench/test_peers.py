@@ -17,6 +17,7 @@ from bench.peers.engine import AheadOfTime, Job, UnsupportedModelError
 from bench.remote import EngineError, Worker
 from bench.serve import answer
 from bench.zoo.registry import RECIPES
+from tests.bench.engine_here import EngineHere
 
 DEADLINE_S = 120.0
 
@@ -82,7 +83,7 @@ def test_fusion_measures_where_the_job_says_so(reshaping: Job, tmp_path: Path, m
 
 @pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
 def test_torch_declines_a_model_that_is_no_torch_module(reshaping: Job, tmp_path: Path) -> None:
-    with Worker("torch", threads=1) as peer, pytest.raises(EngineError) as caught:
+    with EngineHere("torch", threads=1) as peer, pytest.raises(EngineError) as caught:
         peer.ask(DEADLINE_S, "load", reshaping, tmp_path)
     assert str(caught.value) == "load: torch.compile takes torch modules, and this model exists only as ONNX"
 
@@ -92,6 +93,7 @@ def test_torch_compiles_before_the_first_input(
     reshaping: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
+    from torch._inductor import config
 
     class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
         inputs, outputs = ("x",), ("y",)
@@ -101,7 +103,9 @@ def test_torch_compiles_before_the_first_input(
 
     recipe = zoo.Recipe("reshaping", lambda path: None, reshaping.shapes, module=Module)
     monkeypatch.setitem(RECIPES, recipe.name, recipe)
-    run = engine("torch").load(dataclasses.replace(reshaping, zoo_name=recipe.name), tmp_path)
+    # A C++ compiler takes most of the time, for what makes a quick kernel, or many of them, quicker.
+    with config.patch({"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}):
+        run = engine("torch").load(dataclasses.replace(reshaping, zoo_name=recipe.name), tmp_path)
     x = np.random.default_rng(0).standard_normal((4, 2, 3)).astype(np.float32)
     with torch.compiler.set_stance("fail_on_recompile"):
         outputs = run({"x": x})

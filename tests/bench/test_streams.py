@@ -19,7 +19,7 @@ from bench.peers import OURS
 from bench.peers.engine import Arrays, Job
 from bench.remote import EngineError
 from bench.result import EngineResult
-from bench.streams import measure, report, statics
+from bench.streams import against_static, measure, report, statics
 from bench.streams.__main__ import main
 from bench.streams.against_static import StaticPlan
 from bench.streams.choose import by_size, spread
@@ -28,6 +28,7 @@ from bench.streams.measure import StreamPlan, run_stream
 from bench.streams.result import AgainstStatic, Costs, Shapes, StaticForm, StreamResult, describe, stalls
 from bench.streams.sample import Sample, take_samples
 from fusion.errors import OptionError
+from tests.bench.engine_here import EngineHere
 from tests.module import small_models
 from tests.module.small_models import FLOAT
 
@@ -61,7 +62,9 @@ def draw(shapes: Shapes, seed: int) -> Arrays:
     return inputs.draw([inputs.InputSpec(name, shape, "float32") for name, shape in shapes.items()], seed)
 
 
-def test_a_stream_runs_twice_in_every_engine_and_is_right(model: Path) -> None:
+def test_a_stream_runs_twice_in_every_engine_and_is_right(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line's test, of `fusion bench --shapes`, has the static forms in processes of their own."""
+    monkeypatch.setattr(against_static, "Worker", EngineHere)
     seeds: list[int] = []
 
     def noted(shapes: Shapes, seed: int) -> Arrays:
@@ -100,8 +103,10 @@ def test_a_call_that_onnxruntime_cannot_run_is_named(model: Path, monkeypatch: p
 
 
 def test_static_forms_are_compiled_once_and_their_calls_take_turns_with_those_of_the_open_one(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for each in (statics, against_static):
+        monkeypatch.setattr(each, "Worker", EngineHere)
     calls = [rows(3), rows(1), rows(3), rows(200)]
     plan = StaticPlan(Job(model, {}, threads=1), calls, lambda place: draw(calls[place], place), most=2, call_s=300.0)
     options = argparse.Namespace(folder=tmp_path, model="two", calls=4, seed=0, rounds=1)

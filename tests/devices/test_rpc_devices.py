@@ -143,9 +143,9 @@ def test_a_lost_server_is_an_error_that_names_it(board: RpcServerProcess, number
 
 def test_what_frees_tells_a_server_that_stopped_from_this_process_that_did() -> None:
     with server(without_torch.environment()) as made:
-        module = fusion.compile(small_models.mlp(), target=[f"{made.target}?timeout=3"])
+        module = fusion.compile(small_models.mlp(), target=[f"{made.target}?timeout=2"])
         session = module._program.once.stages[0].program._session  # type: ignore[attr-defined]
-        session.call(lambda: time.sleep(3.1), frees=True)  # as if this process had been stopped
+        session.call(lambda: time.sleep(2.1), frees=True)  # as if this process had been stopped
         np.testing.assert_allclose(module(X)[0], small_models.mlp_numpy(X), rtol=1e-4, atol=1e-5)
         there = [session.call(lambda: session.empty((8,), "float32"))]
         made.signal(signal.SIGSTOP)
@@ -170,7 +170,10 @@ while True:
 def test_a_client_that_is_killed_in_a_call_leaves_the_server_to_others() -> None:
     """TVM's server ended for good, as it could not send what the client had asked for."""
     with server(without_torch.environment()) as made:
-        with subprocess.Popen([sys.executable, "-c", _COPYING, made.target], stdout=subprocess.PIPE) as client:
+        with subprocess.Popen(
+            [sys.executable, "-c", _COPYING, made.target], env=without_torch.environment(),
+            stdout=subprocess.PIPE,
+        ) as client:
             assert client.stdout is not None
             assert client.stdout.readline() == b"copies\n"
             time.sleep(0.1)

@@ -66,21 +66,25 @@ def judge(model: onnx.ModelProto, feeds: dict[str, np.ndarray], folder: Path) ->
     return compiled
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(
-    ("op", "options"),
-    [
-        ("RNN", {}),
-        ("GRU", {"linear_before_reset": 0}),
-        ("GRU", {"linear_before_reset": 1}),
-        ("LSTM", {}),
-        ("LSTM", {"peepholes": True}),
-    ],
+DIRECTIONS = ("forward", "reverse", "bidirectional")
+KINDS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("RNN", {}),
+    ("GRU", {"linear_before_reset": 0}),
+    ("GRU", {"linear_before_reset": 1}),
+    ("LSTM", {}),
+    ("LSTM", {"peepholes": True}),
 )
-def test_layers(op: str, options: dict[str, object], direction: str, tmp_path: Path) -> None:
-    for case, more in enumerate(({"initial": True}, {"bias": False}, {"constant": False, "initial": True})):
-        model, feeds = layer(op, 7 - case, 1 + case, 11, 19 + case, direction, **more, **options)
-        judge(model, feeds, tmp_path)
+GIVEN: tuple[dict[str, bool], ...] = ({"initial": True}, {"bias": False}, {"constant": False, "initial": True})
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", range(len(KINDS)))
+def test_layers(kind: int, direction: str, tmp_path: Path) -> None:
+    """Each kind in each direction, and what is given in turn: with each kind, and in each direction, all of it is."""
+    op, options = KINDS[kind]
+    case = (kind + DIRECTIONS.index(direction)) % len(GIVEN)
+    model, feeds = layer(op, 7 - case, 1 + case, 11, 19 + case, direction, **GIVEN[case], **options)
+    judge(model, feeds, tmp_path)
 
 
 @pytest.mark.parametrize(("op", "count"), [("GRU", 2), ("LSTM", 3)])

@@ -8,6 +8,8 @@ import pytest
 
 from tests.onnx_nodes.older_sets import old_cases, verdict
 
+pytestmark = pytest.mark.unoptimised
+
 OPERATORS = ("clip", "slice", "softmax", "split", "squeeze", "unsqueeze", "reduce_mean", "upsample", "top_k", "pad")
 
 

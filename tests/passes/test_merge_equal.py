@@ -7,7 +7,7 @@ from tvm import relax
 from tvm.relax import op
 
 from fusion.passes.merge_equal import MergeEqual
-from tests.passes.modules import calls, canonical, evaluate, module
+from tests.passes.modules import calls, canonical, evaluate_both, module
 
 X = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
 WEIGHT = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32)
@@ -27,7 +27,7 @@ def test_weights_of_equal_bytes_make_one_product() -> None:
     merged = canonical(MergeEqual()(mod))
     assert (count("matmul", mod), count("matmul", merged)) == (2, 1)
     assert [str(var.name) for var in merged["main"].params] == [str(var.name) for var in mod["main"].params]
-    for got, want in zip(evaluate(merged, [X]), evaluate(mod, [X]), strict=True):
+    for got, want in zip(*evaluate_both(merged, mod, [X]), strict=True):
         np.testing.assert_array_equal(got, want)
 
 

@@ -14,6 +14,8 @@ from fusion.frontends.dispatch import import_model
 from tests.frontends.against_onnxruntime import check
 from tests.fuzz.engines import run_onnxruntime
 
+pytestmark = pytest.mark.unoptimised
+
 _REDUCED = """
     <ir_version: 10, opset_import: ["": 18]>
     graph (float[2,3] x) => (y, z) { y = ArgMax<axis = 1, keepdims = KEEP>(x) z = ReduceMax<keepdims = KEEP>(x, axes) }

@@ -13,6 +13,8 @@ import fusion
 from fusion.errors import ExecutionError
 from tests.frontends.against_onnxruntime import onnxruntime_runs
 
+pytestmark = pytest.mark.unoptimised
+
 NOTHING = np.empty((4, 0), np.float32)
 X = np.zeros((4, 3), np.float32)
 

@@ -16,6 +16,8 @@ from fusion.compiled_module import CompiledModule
 from fusion.errors import ExecutionError
 from tests.fuzz.engines import run_onnxruntime
 
+pytestmark = pytest.mark.unoptimised
+
 MODEL = onnx.parser.parse_model(
     """
     <ir_version: 10, opset_import: ["": 23]>

@@ -17,6 +17,8 @@ from fusion.errors import ExecutionError
 from fusion.frontends import import_model
 from tests.fuzz.engines import run_onnxruntime
 
+pytestmark = pytest.mark.unoptimised
+
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 BOXES = np.array([[[0, 0, 1, 1], [0, 0, 2, 2], [5, 5, 6, 6], [0, 0, 1, 1]]], dtype=np.float32)
 SCORES = np.array([[[4, 3, 2, 1]]], dtype=np.float32)

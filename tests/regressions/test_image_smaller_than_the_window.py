@@ -11,6 +11,8 @@ import fusion
 from fusion.errors import ShapeError
 from tests.module.small_models import FLOAT, model
 
+pytestmark = pytest.mark.unoptimised
+
 
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("op", ["AveragePool", "Conv"])

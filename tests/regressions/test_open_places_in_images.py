@@ -10,6 +10,8 @@ import torch
 
 import fusion
 
+pytestmark = pytest.mark.unoptimised
+
 
 class Sampled(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, padding: str) -> None:

@@ -16,6 +16,8 @@ from tests.frontends.against_onnxruntime import check, model_of
 from tests.module import small_models
 from tests.module.small_models import FLOAT
 
+pytestmark = pytest.mark.unoptimised
+
 
 def rows(length: int) -> np.ndarray:
     return np.arange(2 * length, dtype=np.float32).reshape(2, length) + 10

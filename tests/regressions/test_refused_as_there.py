@@ -12,6 +12,8 @@ import fusion
 from fusion.errors import ExecutionError, FusionError, ShapeError
 from tests.frontends.against_onnxruntime import check, onnxruntime_runs
 
+pytestmark = pytest.mark.unoptimised
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 

@@ -13,6 +13,8 @@ from fusion.errors import FusionError
 from tests.fuzz.engines import run_onnxruntime
 from tests.module.small_models import FLOAT, model
 
+pytestmark = pytest.mark.unoptimised
+
 
 @pytest.mark.stand_in
 @pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])

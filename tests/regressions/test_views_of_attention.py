@@ -15,6 +15,8 @@ import fusion
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends.torch.decompositions import decompositions
 
+pytestmark = pytest.mark.unoptimised
+
 WIDTH, HEADS = 32, 2
 
 

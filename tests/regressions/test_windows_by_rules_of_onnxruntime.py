@@ -14,6 +14,8 @@ from fusion.errors import FusionError, ShapeError
 from tests.frontends.against_onnxruntime import check
 from tests.module.small_models import FLOAT, model
 
+pytestmark = pytest.mark.unoptimised
+
 RNG = np.random.default_rng(0)
 # Sizes of an image, and of the window.
 CASES: list[tuple[list[int], dict[str, Any]]] = [
