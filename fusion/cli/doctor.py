@@ -113,12 +113,14 @@ def _devices() -> list[Finding]:
 def _backends() -> list[Finding]:
     """Return a finding for each backend that is registered, by fusion or by other packages."""
     from backends.registry import generators, libraries
+    from fusion.apart import asking_apart
 
     own = generators().items()
-    return [
-        *(Finding(f"backend {name}", f"{fusion.__version__}, kernels for targets {kind!r}") for name, kind in own),
-        *map(_backend, libraries()),
-    ]
+    with asking_apart():  # one process imports them all
+        return [
+            *(Finding(f"backend {name}", f"{fusion.__version__}, kernels for targets {kind!r}") for name, kind in own),
+            *map(_backend, libraries()),
+        ]
 
 
 def _backend(name: str) -> Finding:

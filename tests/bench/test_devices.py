@@ -84,7 +84,7 @@ def test_one_objective() -> None:
 
 
 def test_large_graphs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["large", "--operators", "60", "--devices", "3"])
+    monkeypatch.setattr("sys.argv", ["large", "--operators", "40", "--devices", "3"])
     large.main()
     told = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in told] == ["latency", "throughput"]

@@ -12,6 +12,7 @@ import pytest
 import fusion
 from fusion.errors import UnsupportedOperatorError
 from fusion.frontends import import_model
+from fusion.frontends.torch import pool_indices
 from fusion.frontends.torch.attention import RULES
 
 torch = pytest.importorskip("torch")
@@ -281,8 +282,10 @@ def test_pools_bags_and_transposed_convolutions(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err == "", "TVM warns of a read past an end"
 
 
-def test_places_of_pools() -> None:
-    """The first of equal ones, as of infinities, and the last NaN."""
+def test_places_of_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of equal ones, as of infinities, and the last NaN. Large windows are those of more than nine places, as
+    of each place there are some ten operators."""
+    monkeypatch.setattr(pool_indices, "_MOST_TAPS", 9)
     x = IMAGE.round()
     x[0, 0, 3:5, 4], x[1, 0, 0, 0] = math.nan, math.nan
     x[0, 1], x[1, 1, :3, :3] = -math.inf, -math.inf
@@ -298,9 +301,9 @@ def test_places_of_pools() -> None:
         "dilated": lambda x, v: place(F.max_pool2d, x[0], 2, (1, 2), (1, 0), dilation=(3, 2)),
         "line": lambda x, v: place(F.max_pool1d, x[0], 2, 1, 1),
         "volume": lambda x, v: place(F.max_pool3d, v, (2, 2, 1), 2, (1, 1, 0)),
-        "large": lambda x, v: place(F.max_pool2d, x, (5, 6), (2, 3), (1, 3), ceil_mode=True),
-        "large, dilated": lambda x, v: place(F.max_pool2d, x, (4, 5), (1, 2), (2, 0), dilation=(2, 2)),
-        "large volume": lambda x, v: place(F.max_pool3d, v, (2, 5, 3), (1, 2, 1), (1, 2, 1)),
+        "large": lambda x, v: place(F.max_pool2d, x, (3, 4), (2, 3), (1, 2), ceil_mode=True),
+        "large, dilated": lambda x, v: place(F.max_pool2d, x, (4, 3), (1, 2), (2, 0), dilation=(2, 2)),
+        "large volume": lambda x, v: place(F.max_pool3d, v, (2, 3, 2), (1, 2, 1), (1, 1, 1)),
         "put back": lambda x, v: F.max_unpool2d(
             *F.max_pool2d(x.nan_to_num(), 2, return_indices=True), 2, output_size=(9, 11)
         ),

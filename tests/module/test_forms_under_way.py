@@ -209,13 +209,13 @@ def test_a_child_waits_for_nothing_of_its_parent(tmp_path: Path) -> None:
 STOPPED = """
 import time
 from fusion.module import background
-background._SLICES = 30
+background._SLICES = 12
 
 def job():
     while not background.abandoned():
         time.sleep(0.01)
     print("ending", flush=True)
-    for _ in range(20):  # no checkpoint for a second of its own
+    for _ in range(8):  # no checkpoint for a while of its own
         time.sleep(0.05)
     print("ended", flush=True)
 
@@ -230,7 +230,7 @@ def test_the_end_of_a_process_that_is_stopped_meanwhile_waits_on() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ending\n"
         process.send_signal(signal.SIGSTOP)
-        time.sleep(3.5)  # longer than the wait
+        time.sleep(1.5)  # longer than the wait
         process.send_signal(signal.SIGCONT)
         assert process.stdout.read() == "ended\n"
     assert process.returncode == 0

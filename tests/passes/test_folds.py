@@ -22,7 +22,7 @@ from fusion.passes.split_conv3d_transpose import SplitConv3dTranspose
 from fusion.passes.split_pool3d import SplitPool3d
 from fusion.passes.widen_convolutions import WidenConvolutions
 from fusion.passes.widen_half import WidenHalf
-from tests.passes.modules import apply, calls, evaluate, module, names, normal, unchanged, weight
+from tests.passes.modules import apply, calls, evaluate, evaluate_both, module, names, normal, unchanged, weight
 
 IMAGE = normal(2, 4, 6, 7)
 
@@ -209,7 +209,7 @@ def test_products_of_half_precision_are_those_of_float32() -> None:
     after = _widen()(before)
     assert names(after) == ["astype", "nn.conv2d", "astype", "astype", "matmul"]
     assert all(str(arg.ty.dtype) == "float32" for name, call in calls(after) if name != "astype" for arg in call.args)
-    for made, wanted in zip(evaluate(after, arrays), evaluate(before, arrays), strict=True):
+    for made, wanted in zip(*evaluate_both(after, before, arrays), strict=True):
         np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 

@@ -17,6 +17,8 @@ from tests.fuzz import large
 from tests.fuzz.verdicts import judge
 from tests.module.small_models import BOOL, FLOAT, INT64, Value, model
 
+pytestmark = pytest.mark.unoptimised
+
 Arrays = dict[str, np.ndarray]
 _RNG = np.random.default_rng(7)
 

@@ -12,6 +12,8 @@ import fusion
 from tests.module import small_models
 from tests.module.small_models import FLOAT
 
+pytestmark = pytest.mark.unoptimised
+
 
 def convolution(
     batch: int, groups: int, per_group: tuple[int, int], image: tuple[int, int], stride: int

@@ -90,7 +90,7 @@ def test_a_large_segment_takes_what_is_known() -> None:
     drawn = (in_series(seed, parts=2, largest=14) for seed in range(20))
     problem = next(each for each in drawn if max(len(part.tasks(each)) for part in segments_of(each)) > 12)
     alone = SegmentedPlan().find(problem, LATENCY).plan
-    known = ExactProgram(alone, seconds=2.0).find(problem, LATENCY).plan
+    known = ExactProgram(alone, seconds=0.5).find(problem, LATENCY).plan
     assert SegmentedPlan([known]).find(problem, LATENCY).plan.latency <= alone.latency
 
 

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusion
+from fusion import measuring
 from fusion.compiled_module import CompiledModule
 from fusion.frontends import import_model
 from fusion.placing import placement_bench
@@ -21,6 +22,8 @@ from tests.frontends.run import run
 from tests.frontends.test_slow_operators import branching
 from tuning.decide import CandidateTimes, Decision
 from tuning.measuring_session import Results
+
+pytestmark = pytest.mark.unoptimised
 
 
 class Answers:
@@ -44,6 +47,12 @@ class Answers:
         took = self.ratios.pop(0)
         times = (CandidateTimes(0, 1.0, 0.0, 1, 1.0), CandidateTimes(1, took, 0.0, 1, 1.0))
         return Results([Decision(int(took < 0.98), min(took, 1.0), 1.0, 2, times)])
+
+
+@pytest.fixture(autouse=True)
+def _few_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where modules are measured is asked here; points of kernels are not, which balanced compilations measure."""
+    monkeypatch.setattr(measuring, "_POINT_SECONDS", 0.1)
 
 
 @pytest.fixture

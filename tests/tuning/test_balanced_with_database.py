@@ -29,6 +29,8 @@ from tuning.limits import Limits
 from tuning.measuring_session import MeasuringSession, Results
 from tuning.record import Record, read_lines
 
+pytestmark = pytest.mark.unoptimised
+
 
 class Pretends(MeasuringSession):
     """Does not measure: the last candidate for each kernel is the fastest."""
