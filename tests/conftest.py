@@ -17,8 +17,12 @@ from tests.kept_code import quick_kernels, sharing_code
 # No test shall see what another has compiled; those of the cache have folders of their own.
 os.environ["FUSION_CACHE_SIZE"] = "0"
 
-_NOT_OF_CODE = ("bad_input", "cache", "cli", "frontends", "module", "report", "rewrites", "symbolic")
+_NOT_OF_CODE = ("backends", "bad_input", "cache", "cli", "frontends", "module", "report", "rewrites", "symbolic")
 """Folders whose tests ask what is computed and what users are told, not by which instructions or in what time."""
+
+_OF_CODE = (Path("backends/conformance"), Path("backends/cpu"))
+"""Folders in these of the instructions that our kernels for CPUs have: tests of other backends are of loops, of CUDA C
+and of libraries, and have our kernels to be compared with."""
 
 
 def pytest_collection_finish() -> None:
@@ -43,8 +47,9 @@ def quick(request: pytest.FixtureRequest) -> Iterator[None]:
     To optimise a small kernel takes as long as all else that is done for it. Kernels, whole models and what once was
     wrong are compiled as for users, but for files of what is decided before there is code.
     """
-    folder, *_ = request.path.relative_to(Path(__file__).parent).parts
-    is_quick = folder in _NOT_OF_CODE and request.node.get_closest_marker("optimised") is None
+    path = request.path.relative_to(Path(__file__).parent)
+    is_of_code = path.parts[0] not in _NOT_OF_CODE or not {*path.parents}.isdisjoint(_OF_CODE)
+    is_quick = not is_of_code and request.node.get_closest_marker("optimised") is None
     if not is_quick and request.node.get_closest_marker("unoptimised") is None:
         yield
         return

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +18,7 @@ from tests import without_torch
 from tests.cli.commands import run, run_json
 from tests.frontends.relay import shared_models
 from tests.module import small_models
+from tests.source_files import run_source
 
 RELAY = shared_models.path("mlp")
 
@@ -30,19 +29,6 @@ def params(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("params") / "mlp.npz"
     np.savez(path, **shared_models.weights("mlp"))  # type: ignore[arg-type]
     return path
-
-
-def load_file(path: Path) -> ModuleType:
-    """Run a Python file and return its names."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # TVM finds the source of a class by its module's name.
-    sys.modules[path.stem] = module
-    with ThreadPoolExecutor(1) as pool:  # TVM looks up the source of each frame below, of which a test has some sixty
-        pool.submit(spec.loader.exec_module, module).result()
-    return module
 
 
 def test_compile_run_and_compare(params: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +144,7 @@ def test_convert_writes_source_with_the_same_outputs(
     assert code == 0
     assert made["weights"] == str(tmp_path / "converted.safetensors")
     assert [spec["name"] for spec in made["inputs"]] == ["data"]
-    source = load_file(output)
+    source = run_source(output)
     check_converted(source, name)
     names = [str(parameter.name) for parameter in source.Module["main"].params]
     assert set(shared_models.values(name)) <= set(names)
@@ -181,7 +167,7 @@ def test_convert_without_parameters_keeps_them_as_inputs(tmp_path: Path, capsys:
     assert code == 0
     assert made["weights"] is None
     values = shared_models.values("mlp")
-    found = fusion.compile(load_file(tmp_path / "m.py").Module).run(values)
+    found = fusion.compile(run_source(tmp_path / "m.py").Module).run(values)
     assert shared_models.close(found["output_0"], shared_models.expected("mlp")["output_0"])
 
 
@@ -189,7 +175,7 @@ def test_convert_takes_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     onnx.save(small_models.mlp("rows"), tmp_path / "mlp.onnx")
     assert run(capsys, "convert", tmp_path / "mlp.onnx", "--shape", "x=5,8")[0] == 0
     x = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
-    (found,) = fusion.compile(load_file(tmp_path / "mlp.py").load())(x)
+    (found,) = fusion.compile(run_source(tmp_path / "mlp.py").load())(x)
     np.testing.assert_allclose(found, small_models.mlp_numpy(x), rtol=1e-5, atol=1e-6)
 
 
@@ -202,7 +188,7 @@ def test_convert_keeps_ifs_and_odd_values_and_names(tmp_path: Path) -> None:
     }"""
     weights = {"a_b": np.array([1, 2, np.inf], np.float32), "a.b": np.zeros(3, np.float32)}
     path = fusion.convert(text, tmp_path / "odd.py", params=weights).path
-    converted, module = fusion.compile(load_file(path).load()), fusion.compile(text, params=weights)
+    converted, module = fusion.compile(run_source(path).load()), fusion.compile(text, params=weights)
     x = np.array([-2, 0.5, 7], np.float32)
     for condition in (True, False):
         wanted = module(np.array(condition), x)
@@ -218,6 +204,6 @@ def test_convert_keeps_bfloat16_and_bool(tmp_path: Path) -> None:
     }"""
     weights = {"w": np.arange(3).astype(ml_dtypes.bfloat16), "m": np.array([True, False, True])}
     path = fusion.convert(text, tmp_path / "half.py", params=weights).path
-    loaded = load_file(path).load()
+    loaded = run_source(path).load()
     assert isinstance(loaded, tvm.IRModule)
     assert [str(parameter.name) for parameter in loaded["main"].params] == ["x"]

@@ -122,8 +122,8 @@ def _libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(measuring, "_POINT_SECONDS", 0.1)
     monkeypatch.setattr(choose, "_SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(choose, "_SECONDS", 1.0)
-    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 6.0)
-    monkeypatch.setattr(process, "_PATIENCE_S", 6.0)
+    monkeypatch.setattr(measuring_session, "_PATIENCE_S", 15.0)
+    monkeypatch.setattr(process, "_PATIENCE_S", 15.0)
     _forget(monkeypatch)
     (tmp_path / "remembers.py").write_text(SOURCE + "".join(f"{name} = TakesRegions({name!r})\n" for name in NAMES))
     info = tmp_path / "remembers-1.0.dist-info"

@@ -6,10 +6,8 @@ An output called `y\"\"\"` and some lines of Python ran when the file was import
 from __future__ import annotations
 
 import ast
-import importlib.util
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from tvm import relax
 from tvm_ffi.structural import structural_equal
 
 import fusion
+from tests.source_files import run_source
 
 pytestmark = pytest.mark.unoptimised
 
@@ -83,21 +82,9 @@ def _check_source(path: Path) -> ast.Module:
 
 
 def _imported(path: Path) -> tvm.IRModule:
-    """Return the module in the file, as an import of it makes that; in a thread, as TVM looks up the source of every
-    frame below its decorators, of which a test has some sixty."""
-
-    def load() -> tvm.IRModule:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        source = importlib.util.module_from_spec(spec)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(sys.modules, path.stem, source)
-            spec.loader.exec_module(source)
-            return source.load() if hasattr(source, "load") else source.Module
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(load).result()
+    """Return the module in the file, as an import of it makes that."""
+    source = run_source(path)
+    return source.load() if hasattr(source, "load") else source.Module
 
 
 @pytest.fixture(scope="module")

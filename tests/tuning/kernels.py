@@ -80,7 +80,7 @@ class ShortWithSome(MeasuringSession):
 class ShortWithCandidates(ShortWithSome):
     """Has little patience with all candidates but the defaults."""
 
-    patience_s = 2.0
+    patience_s = 5.0
 
     def _answer(self, seconds: float) -> Answer:
         if isinstance(self._last, Trying):
